@@ -1,0 +1,106 @@
+"""What the grader asks of an inference engine.
+
+An engine holds one loaded checkpoint and answers requests for it. Prompts are tokenised with the
+*loaded checkpoint's* tokenizer and chat template, by the engine's own side, since a submission may
+bring another one than the base model's. Engines know nothing of tasks, scores or Ray.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NotRequired, Protocol, TypedDict
+
+
+class Message(TypedDict):
+    """One chat message: ``role`` is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+    name: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to decode. ``temperature=0`` is greedy; ``stop`` strings are cut from the text."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt, either chat ``messages`` (chat template applied) or raw ``text``."""
+
+    sampling: Sampling
+    messages: tuple[Message, ...] | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.messages is None) == (self.text is None):
+            raise ValueError("a request has either messages or text")
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended. ``PROMPT_TOO_LONG``: nothing was generated, shorten the prompt."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    PROMPT_TOO_LONG = "prompt_too_long"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """An engine's answer: decoded text, token counts and why it ended."""
+
+    text: str
+    num_prompt_tokens: int
+    num_tokens: int
+    finish_reason: FinishReason
+
+
+class LoadKind(StrEnum):
+    """How a checkpoint came into the engine."""
+
+    COLD = "cold"
+    """A fresh engine was started."""
+    WARM = "warm"
+    """Weights were swapped in place."""
+    RESIDENT = "resident"
+    """The same content was loaded already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """How a load went. ``seconds`` is wall time of the swap or start."""
+
+    kind: LoadKind
+    seconds: float
+
+
+class Engine(Protocol):
+    """An inference engine that holds one checkpoint at a time."""
+
+    async def load(self, snapshot: Path, *, content_hash: str) -> LoadReport:
+        """Makes ``snapshot`` (a checkpoint folder) the one that answers.
+
+        Raises:
+            SubmissionError: The checkpoint itself is at fault (non-finite weights, ...).
+            GraderError: The engine is at fault; the caller may retry.
+        """
+        ...
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Answers ``requests`` concurrently; ``result[i]`` belongs to ``requests[i]``.
+
+        Raises:
+            GraderError: The engine died or refused.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Frees the engine's processes and memory; safe to call twice."""
+        ...

@@ -1,0 +1,108 @@
+"""Every error of the project, one flat child for each boundary that can fail.
+
+    RlBenchError
+    ├── ConfigError        a config value, an override or a name that does not exist     (exit code 2)
+    ├── PreflightError     the machine lacks what the plan needs: data, model, disk, port (exit code 2)
+    ├── SweepConflictError the sweep name is in use, or fixed to another config          (exit code 2)
+    ├── WorkspaceError     the run's folder could not be made or read
+    ├── SubmissionError    a checkpoint that cannot be graded: the agent's fault, answered with 4xx
+    ├── GraderError        the engine or its pool failed: infrastructure, never a score
+    ├── EnvironmentFailure an episode's environment broke or timed out
+    ├── JudgeError         no verdict could be had
+    ├── DriverError        the agent's language model could not be reached
+    ├── LedgerError        a ledger that cannot be written or read
+    └── SinkError          Parquet or W&B could not take a record
+
+Exceptions take their message first and everything else by keyword with a default, so that they
+survive pickling between processes.
+"""
+
+
+class RlBenchError(Exception):
+    """Base of every error that this project raises on purpose.
+
+    Args:
+        message: What is wrong and with which thing.
+        cure: What the user can do about it.
+    """
+
+    def __init__(self, message: str, *, cure: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.cure = cure
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.cure}" if self.cure else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.__dict__)
+
+
+def _rebuild(cls: type[RlBenchError], message: str, state: dict[str, object]) -> RlBenchError:
+    error = cls(message)
+    error.__dict__.update(state)
+    return error
+
+
+class ConfigError(RlBenchError):
+    """A config value is missing, unknown or out of range."""
+
+
+class PreflightError(RlBenchError):
+    """The machine lacks something that the plan needs."""
+
+
+class SweepConflictError(RlBenchError):
+    """The sweep's name is taken, by a running sweep or by another config."""
+
+
+class WorkspaceError(RlBenchError):
+    """A run's workspace could not be prepared or read."""
+
+
+class SubmissionError(RlBenchError):
+    """A submitted checkpoint cannot be graded, through its own fault.
+
+    Args:
+        reason: A short machine-readable class, e.g. ``adapter_only`` or ``missing_shard``.
+        file: The file at fault, relative to the submitted folder.
+        status: The HTTP status that answers it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        cure: str = "",
+        reason: str = "invalid",
+        file: str = "",
+        status: int = 422,
+    ) -> None:
+        super().__init__(message, cure=cure)
+        self.reason = reason
+        self.file = file
+        self.status = status
+
+
+class GraderError(RlBenchError):
+    """The engine or the pool failed; the submission has no score because of it."""
+
+
+class EnvironmentFailure(RlBenchError):  # noqa: N818  "EnvironmentError" is a builtin
+    """An environment raised, hung or found no games."""
+
+
+class JudgeError(RlBenchError):
+    """No verdict could be had from a judge."""
+
+
+class DriverError(RlBenchError):
+    """The agent's language model could not be reached."""
+
+
+class LedgerError(RlBenchError):
+    """A ledger could not be written or read."""
+
+
+class SinkError(RlBenchError):
+    """A result sink could not open or take a record."""

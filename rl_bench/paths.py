@@ -1,0 +1,80 @@
+"""Every path that a sweep writes, in one place.
+
+    <results>/<sweep>/
+      sweep.json                   the config and plan that this name is fixed to
+      driver.lock                  held by the running sweep
+      runs/<run_id>/
+        spec.json                  the RunSpec
+        ledger.jsonl               the truth: append-only, fsynced
+        workspace/                 what the agent sees (see rl_bench.workspace)
+        logs/agent.stdout, agent.stderr
+      snapshots/<content_hash>/    accepted submissions
+      tables/<table>/<run_id>.parquet
+      wandb/                       W&B's own folder
+      logs/                        grader and Ray logs
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The paths of one run."""
+
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "spec.json"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger.jsonl"
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "workspace"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPaths:
+    """The paths of one sweep."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "sweep.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "driver.lock"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def wandb(self) -> Path:
+        return self.root / "wandb"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, run_id: str) -> RunPaths:
+        """The paths of the run with that id."""
+        return RunPaths(self.runs / run_id)
