@@ -1,17 +1,17 @@
 """Every path that a sweep writes, in one place.
 
-    <results>/<sweep>/
-      sweep.json                   the config and plan that this name is fixed to
-      driver.lock                  held by the running sweep
-      runs/<run_id>/
-        spec.json                  the RunSpec
-        ledger.jsonl               the truth: append-only, fsynced
-        workspace/                 what the agent sees (see rl_bench.workspace)
-        logs/agent.stdout, agent.stderr
-      snapshots/<content_hash>/    accepted submissions
-      tables/<table>/<run_id>.parquet
-      wandb/                       W&B's own folder
-      logs/                        grader and Ray logs
+<results>/<sweep>/
+sweep.json                   the config and plan that this name is fixed to
+driver.lock                  held by the running sweep
+runs/<run_id>/
+spec.json                  the RunSpec
+ledger.jsonl               the truth: append-only, fsynced
+workspace/                 what the agent sees (see rl_bench.workspace)
+logs/agent.stdout, agent.stderr
+snapshots/<content_hash>/    accepted submissions
+tables/<table>/<run_id>.parquet
+wandb/                       W&B's own folder
+logs/                        grader and Ray logs
 """
 
 from dataclasses import dataclass
