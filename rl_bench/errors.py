@@ -1,11 +1,11 @@
 """Every error of the project, one flat child for each boundary that can fail.
 
     RlBenchError
-    ├── ConfigError        a config value, an override or a name that does not exist     (exit code 2)
-    ├── PreflightError     the machine lacks what the plan needs: data, model, disk, port (exit code 2)
-    ├── SweepConflictError the sweep name is in use, or fixed to another config          (exit code 2)
+    ├── ConfigError        a config value, an override or a name that does not exist  (exit 2)
+    ├── PreflightError     the machine lacks what the plan needs: data, model, disk   (exit 2)
+    ├── SweepConflictError the sweep name is in use, or fixed to another config       (exit 2)
     ├── WorkspaceError     the run's folder could not be made or read
-    ├── SubmissionError    a checkpoint that cannot be graded: the agent's fault, answered with 4xx
+    ├── SubmissionError    a checkpoint that cannot be graded: the agent's fault, a 4xx
     ├── GraderError        the engine or its pool failed: infrastructure, never a score
     ├── EnvironmentFailure an episode's environment broke or timed out
     ├── JudgeError         no verdict could be had
