@@ -9,15 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NotRequired, Protocol, TypedDict
+from typing import Protocol
 
-
-class Message(TypedDict):
-    """One chat message: ``role`` is ``system``, ``user`` or ``assistant``."""
-
-    role: str
-    content: str
-    name: NotRequired[str]
+from envs.protocol import ChatMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +30,7 @@ class GenerationRequest:
     """One prompt, either chat ``messages`` (chat template applied) or raw ``text``."""
 
     sampling: Sampling
-    messages: tuple[Message, ...] | None = None
+    messages: tuple[ChatMessage, ...] | None = None
     text: str | None = None
 
     def __post_init__(self) -> None:
