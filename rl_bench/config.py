@@ -17,7 +17,8 @@ Setting = str | int | float | bool | None
 class Frozen(BaseModel):
     """Base of every config class: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A NaN written as null would not be read back as a number.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Api(StrEnum):

@@ -1,0 +1,273 @@
+"""A run's ledger: an append-only JSONL file, the source of every table, curve and summary.
+
+One line an `Entry`. `Ledger.append` returns only when the line is on disk (fsynced), so an
+acknowledged event survives a kill -9 at any moment. A line that was being written at the kill has
+no newline yet: it was never acknowledged, and is cut off and noted when the ledger is next opened.
+Damage anywhere else is refused, never skipped. One writer at a time holds the file's lock; readers
+need none.
+"""
+
+import fcntl
+import io
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from rl_bench.errors import LedgerError
+from rl_bench.events import ENTRY, Entry, Event, Note
+
+log = logging.getLogger(__name__)
+
+TORN_TOPIC = "ledger_torn_line"
+"""Topic of the note that tells of a cut-off line."""
+
+
+class LedgerPart(NamedTuple):
+    """Entries read from a ledger, and the byte ``offset`` after the last of them."""
+
+    entries: list[Entry]
+    offset: int
+
+
+class Ledger:
+    """A ledger open for append; thread-safe, one writer a file.
+
+    Args:
+        path: The JSONL file; it and its parent folders are made when missing.
+        clock: Monotonic seconds; ``elapsed_s`` of entries counts from the opening.
+
+    Attributes:
+        path: The file.
+        next_seq: The ``seq`` that the next entry gets; 0 for a new ledger.
+
+    Raises:
+        LedgerError: Another writer holds the file, it cannot be opened, or its last whole line is
+            no entry of this version.
+    """
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._origin = clock()
+        self._mutex = threading.Lock()
+        self._broken = ""
+        self._fd = _open_locked(path)
+        try:
+            tail = _find_tail(path)
+            self.next_seq = tail.next_seq
+            self._size = tail.size
+            if tail.torn:
+                os.ftruncate(self._fd, tail.size)
+                os.fsync(self._fd)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        if tail.torn:
+            excerpt = tail.torn[:200].decode("utf-8", errors="replace")
+            log.warning("%s: cut off a torn last line of %d bytes", path, len(tail.torn))
+            message = f"cut off {len(tail.torn)} bytes of an unfinished line: {excerpt}"
+            self.append(Note(level="warning", topic=TORN_TOPIC, message=message))
+
+    def append(self, event: Event) -> Entry:
+        """Writes ``event`` as the next line and returns its entry once it is on disk.
+
+        Raises:
+            LedgerError: The disk refused (the file is left as it was), or the ledger is closed.
+        """
+        with self._mutex:
+            if self._broken:
+                raise LedgerError(f"ledger {self.path} takes no more events: {self._broken}")
+            entry = Entry(
+                seq=self.next_seq,
+                time_utc=datetime.now(UTC).isoformat(timespec="microseconds"),
+                elapsed_s=round(self._clock() - self._origin, 6),
+                event=event,
+            )
+            line = _line(entry)
+            self._write(line)
+            self._size += len(line)
+            self.next_seq += 1
+            return entry
+
+    def close(self) -> None:
+        """Releases the file and its lock; safe to call twice."""
+        with self._mutex:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+            self._broken = self._broken or "it is closed"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r}, next_seq={self.next_seq})"
+
+    def _write(self, line: bytes) -> None:
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError as error:
+            self._undo(error)
+            raise LedgerError(f"cannot write to ledger {self.path}: {error}") from error
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            # After a failed fsync the kernel may have dropped the pages: nothing later is safe.
+            self._broken = f"fsync failed: {error}"
+            raise LedgerError(f"cannot sync ledger {self.path}: {error}") from error
+
+    def _undo(self, error: OSError) -> None:
+        # Half a line must not stand between two whole ones.
+        try:
+            os.ftruncate(self._fd, self._size)
+        except OSError:
+            self._broken = f"a line is half written: {error}"
+
+
+def read_ledger(path: Path) -> list[Entry]:
+    """All entries of a ledger, in order; a torn last line is left out with a warning.
+
+    Raises:
+        LedgerError: The file cannot be read, or a line before the end is damaged or missing.
+    """
+    return read_ledger_part(path).entries
+
+
+def read_ledger_part(path: Path, *, offset: int = 0, next_seq: int = 0) -> LedgerPart:
+    """The entries from byte ``offset`` on, the first of which must have ``seq == next_seq``.
+
+    Raises:
+        LedgerError: The file cannot be read, or a line before the end is damaged or missing.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except OSError as error:
+        raise LedgerError(f"cannot read ledger {path}: {error}") from error
+    entries: list[Entry] = []
+    lines = io.BytesIO(data).readlines()
+    for index, line in enumerate(lines):
+        number = next_seq + index + 1
+        is_last = index == len(lines) - 1
+        if is_last and _is_torn(line):
+            log.warning("%s: left out a torn last line (line %d)", path, number)
+            break
+        entries.append(_parse(line, path=path, number=number))
+        offset += len(line)
+    return LedgerPart(entries, offset)
+
+
+class _Tail(NamedTuple):
+    size: int
+    next_seq: int
+    torn: bytes
+
+
+def _open_locked(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise LedgerError(f"cannot open ledger {path}: {error}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise LedgerError(
+            f"ledger {path} has a writer already", cure="Wait for that run's process to end"
+        ) from error
+    if is_new:
+        sync_folder(path.parent)
+    return fd
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in ``folder`` durable: a new file's own fsync does not."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _find_tail(path: Path) -> _Tail:
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    if end and _is_torn(data[start:end]):
+        end = start
+        start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+    if not end:
+        return _Tail(0, 0, data)
+    number = data.count(b"\n", 0, end)
+    entry = _parse(data[start:end], path=path, number=number)
+    return _Tail(end, entry.seq + 1, data[end:])
+
+
+def _is_torn(line: bytes) -> bool:
+    if not line.endswith(b"\n"):
+        return True
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
+
+
+def _parse(line: bytes, *, path: Path, number: int) -> Entry:
+    try:
+        entry = ENTRY.validate_json(line)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "JSON"
+        raise LedgerError(
+            f"ledger {path}, line {number} is damaged: {where}: {problem['msg']}",
+            cure="Move the run's folder away to run it again",
+        ) from error
+    if entry.seq != number - 1:
+        raise LedgerError(
+            f"ledger {path}, line {number} has seq {entry.seq} where {number - 1} belongs",
+            cure="Move the run's folder away to run it again",
+        )
+    return entry
+
+
+def _line(entry: Entry) -> bytes:
+    try:
+        return entry.model_dump_json().encode() + b"\n"
+    except PydanticSerializationError:
+        # Output of an agent may hold lone surrogates, which no JSON text can carry.
+        clean = ENTRY.validate_python(_printable(entry.model_dump()))
+        return clean.model_dump_json().encode() + b"\n"
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(_printable(item) for item in value)
+    return value
