@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 Setting = str | int | float | bool | None
 
@@ -41,6 +41,8 @@ class AgentConfig(Frozen):
         version: The pinned version of a published CLI.
         binary: The executable that preflight must find on ``PATH``; empty if the project has it.
         modes: Modes the agent can work in; empty means all.
+        expects_submissions: A quick end without any submission means that it never worked. False
+            for controls that submit nothing on purpose.
     """
 
     name: str
@@ -51,6 +53,7 @@ class AgentConfig(Frozen):
     version: str = ""
     binary: str = ""
     modes: tuple[str, ...] = ()
+    expects_submissions: bool = True
 
 
 class DriverConfig(Frozen):
@@ -219,6 +222,7 @@ class ClusterConfig(Frozen):
         max_parallel_runs: Upper bound on runs in flight; ``null``: as resources allow.
         threads_per_run: OMP threads of the agent's process.
         num_run_retries: Attempts after the first at a run that infrastructure broke.
+        dashboard_port: Port of Ray's dashboard on loopback; ``null``: no dashboard.
     """
 
     name: str
@@ -230,39 +234,63 @@ class ClusterConfig(Frozen):
     max_parallel_runs: PositiveInt | None = None
     threads_per_run: PositiveInt = 1
     num_run_retries: int = Field(default=1, ge=0)
+    dashboard_port: int | None = Field(default=None, ge=1024, le=65535)
 
 
 class PathsConfig(Frozen):
-    """Folders: ``results`` gets one folder a sweep, ``cache`` holds built models and data."""
+    """Folders, absolute once composed.
+
+    Attributes:
+        results: Gets one folder a sweep.
+        cache: Holds built models and generated data.
+        data: The local copies of public data sets that tasks with ``source: path`` read.
+        min_free_gib: Free space that ``results`` and ``cache`` must have at the start, GiB.
+    """
 
     name: str
     results: Path
     cache: Path
+    data: Path
     min_free_gib: float = Field(default=2.0, ge=0)
+
+
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class BlockConfig(Frozen):
     """One cross product of the sweep: every combination of its lists is a run.
 
     Either ``stacks`` (agent-driver pairs as ``agent/driver``) or ``agents`` x ``drivers``. Mode
-    ``multi`` folds the block's tasks into one run. ``null`` takes the option chosen by the group.
+    ``multi`` folds the block's tasks into one run. ``null`` takes the option chosen by the group
+    (for seeds: the sweep's). ``["*"]`` stands for every option of the group.
     """
 
-    stacks: tuple[str, ...] | None = None
-    agents: tuple[str, ...] | None = None
-    drivers: tuple[str, ...] | None = None
-    modes: tuple[str, ...] | None = None
-    tasks: tuple[str, ...] | None = None
-    models: tuple[str, ...] | None = None
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    stacks: Names | None = None
+    agents: Names | None = None
+    drivers: Names | None = None
+    modes: Names | None = None
+    tasks: Names | None = None
+    models: Names | None = None
+    seeds: Seeds | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_name_pairs(self) -> "BlockConfig":
+        if self.stacks is not None and (self.agents is not None or self.drivers is not None):
+            raise ValueError("a block has either stacks or agents and drivers, not both")
+        return self
 
 
 class SweepConfig(Frozen):
-    """The sweep: its name, which fixes its config, and its blocks, whose union is the plan."""
+    """The sweep: its name, which fixes its config, and its blocks, whose union is the plan.
+
+    ``exclude`` removes runs: ``agent=codex,task=humaneval`` drops what matches every part. The
+    keys are agent, driver, mode, task, model and seed, the values option names.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
-    blocks: tuple[BlockConfig, ...] = ()
+    seeds: Seeds
+    blocks: tuple[BlockConfig, ...] = Field(min_length=1)
     exclude: tuple[str, ...] = ()
 
 
@@ -280,3 +308,30 @@ class RunSpec(Frozen):
     budget: BudgetConfig
     sandbox: SandboxConfig
     seed: int
+
+
+class Options(Frozen):
+    """The group options that a sweep names, each resolved, by their names in `conf/`."""
+
+    agents: Mapping[str, AgentConfig]
+    drivers: Mapping[str, DriverConfig]
+    modes: Mapping[str, ModeConfig]
+    tasks: Mapping[str, TaskConfig]
+    models: Mapping[str, ModelConfig]
+
+
+class Experiment(Frozen):
+    """Everything that one command runs: what Hydra composed, typed and validated.
+
+    The blocks of ``sweep`` are complete here: no list is ``null`` or ``*`` any more, and
+    ``sweep.name`` is set. ``options`` holds each option that a block names.
+    """
+
+    sweep: SweepConfig
+    options: Options
+    budget: BudgetConfig
+    sandbox: SandboxConfig
+    grader: GraderConfig
+    sink: SinkConfig
+    cluster: ClusterConfig
+    paths: PathsConfig

@@ -1,0 +1,317 @@
+"""From overrides on the command line to one typed `Experiment`: the only use of Hydra.
+
+Hydra composes `conf/` (and the folders of ``--config-dir``) twice: once for the options that the
+groups chose, and once more with every other option that the sweep's blocks name, each in a package
+of its own, so that all of them pass through Hydra's search path and defaults lists. A chosen option
+carries the overrides (``task.num_eval=5``), any other takes its own
+(``options.task.gsm8k.num_eval=5``); an override that no run of the sweep would see is an error. An
+option refers to its own keys by relative interpolation (``${.key}``).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from rl_bench.compose_errors import as_config_error, did_you_mean, validate
+from rl_bench.config import (
+    AgentConfig,
+    BlockConfig,
+    BudgetConfig,
+    ClusterConfig,
+    DriverConfig,
+    Experiment,
+    Frozen,
+    GraderConfig,
+    ModeConfig,
+    ModelConfig,
+    Options,
+    PathsConfig,
+    SandboxConfig,
+    SinkConfig,
+    SweepConfig,
+    TaskConfig,
+)
+from rl_bench.errors import ConfigError
+from rl_bench.plan import block_stacks
+
+CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
+AXES: Mapping[str, type[Frozen]] = {
+    "agent": AgentConfig,
+    "driver": DriverConfig,
+    "mode": ModeConfig,
+    "task": TaskConfig,
+    "model": ModelConfig,
+}
+"""The groups that a sweep's blocks vary; each block list is named by the plural."""
+CONDITIONS = ("budget", "sandbox", "grader", "sink", "cluster", "paths")
+"""The groups that hold for the whole sweep."""
+OPTIONAL_GROUPS = ("experiment", "debug")
+ROOT_KEYS = {*AXES, *CONDITIONS, "sweep", "dry_run", "hydra", "options"}
+UNNAMED_SWEEP = "adhoc"
+EVERY = "*"
+_LIST_INDEX = re.compile(r"\.\d+(\.|$)")
+
+
+class Composed(NamedTuple):
+    """An experiment, and whether only its plan is wanted."""
+
+    experiment: Experiment
+    dry_run: bool
+
+
+def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Composed:
+    """Composes and validates an experiment.
+
+    Args:
+        overrides: Hydra overrides, e.g. ``+experiment=quickstart`` or ``budget.wall_clock_s=60``.
+        config_dirs: More folders with config groups, searched after `conf/`.
+
+    Raises:
+        ConfigError: With the key, the choices and the cure.
+    """
+    with _hydra():
+        words = [*_normalised(overrides), *_search_path(config_dirs)]
+        try:
+            cfg = hydra_compose("config", overrides=words, return_hydra_config=True)
+            _check_root(cfg)
+            sweep = _complete(cfg)
+            named = hydra_compose("config", overrides=[*words, *_option_overrides(cfg, sweep)])
+            experiment = to_experiment(cfg, sweep=sweep, catalogue=named.get("options", {}))
+        except ConfigError:
+            raise
+        except Exception as error:  # Hydra raises anything, ValueError and up
+            raise as_config_error(error, overrides=words) from error
+        _check_overrides_used(words, cfg, sweep)
+        return Composed(experiment, _boolean(cfg.dry_run, key="dry_run"))
+
+
+def to_experiment(
+    cfg: DictConfig, *, sweep: SweepConfig, catalogue: Mapping[str, Mapping[str, DictConfig]]
+) -> Experiment:
+    """Turns a composed config into the typed experiment.
+
+    Args:
+        cfg: The composed root; its chosen options carry the overrides.
+        sweep: The sweep with complete blocks.
+        catalogue: The options that are named but not chosen: group, then name.
+    """
+    choices = _choices(cfg)
+    used = _used_names(sweep)
+
+    def options(group: str) -> dict[str, Frozen]:
+        return {
+            name: _typed(
+                AXES[group],
+                cfg[group] if name == choices[group] else catalogue[group][name],
+                where=group if name == choices[group] else f"options.{group}.{name}",
+            )
+            for name in used[group]
+        }
+
+    conditions = {
+        "budget": _typed(BudgetConfig, cfg.budget, where="budget"),
+        "sandbox": _typed(SandboxConfig, cfg.sandbox, where="sandbox"),
+        "grader": _typed(GraderConfig, cfg.grader, where="grader"),
+        "sink": _typed(SinkConfig, cfg.sink, where="sink"),
+        "cluster": _typed(ClusterConfig, cfg.cluster, where="cluster"),
+        "paths": _typed(PathsConfig, cfg.paths, where="paths"),
+    }
+    return Experiment.model_validate(
+        {
+            "sweep": sweep,
+            "options": Options.model_validate({f"{group}s": options(group) for group in AXES}),
+            **conditions,
+        }
+    )
+
+
+def groups(*, config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
+    """Every config group with the names of its options, for ``--help``."""
+    with _hydra() as loader:
+        if config_dirs:
+            hydra_compose("config", overrides=_search_path(config_dirs))
+        return {
+            group: loader.get_group_options(group)
+            for group in (*AXES, *CONDITIONS, *OPTIONAL_GROUPS)
+        }
+
+
+@contextmanager
+def _hydra() -> Iterator[ConfigLoader]:
+    if not CONF_DIR.is_dir():
+        raise ConfigError(
+            f"the folder {CONF_DIR} is missing", cure="Restore conf/ beside rl_bench/"
+        )
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3", job_name="rl_bench"):
+        yield GlobalHydra.instance().config_loader()
+
+
+def _normalised(overrides: Sequence[str]) -> list[str]:
+    """Spares the user Hydra's plus signs.
+
+    ``experiment=x`` means ``+experiment=x``, since that group has no default to override, and
+    ``model.path=x`` may add a key that the option's file leaves out: the typed classes, not the
+    files, say which keys exist.
+    """
+    words = []
+    for word in overrides:
+        key = word.partition("=")[0]
+        head, dot, _ = key.partition(".")
+        if key in OPTIONAL_GROUPS:
+            words.append(f"+{word}")
+        elif dot and head in ROOT_KEYS - {"hydra"} and not _LIST_INDEX.search(key):
+            words.append(f"++{word}")
+        else:
+            words.append(word)
+    return words
+
+
+def _search_path(config_dirs: Sequence[Path]) -> list[str]:
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"--config-dir {folder}: no such folder", cure="Name a folder of config groups"
+            )
+    places = ",".join(f"'file://{folder.resolve()}'" for folder in config_dirs)
+    return [f"hydra.searchpath=[{places}]"] if config_dirs else []
+
+
+def _check_root(cfg: DictConfig) -> None:
+    for key in cfg:
+        if key not in ROOT_KEYS:
+            known = sorted({*ROOT_KEYS, *OPTIONAL_GROUPS} - {"hydra", "options"})
+            raise ConfigError(f"unknown key '{key!s}'", cure=did_you_mean(str(key), known))
+
+
+def _boolean(value: object, *, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{key} is '{value}'", cure="Choices: true, false")
+    return value
+
+
+def _choices(cfg: DictConfig) -> dict[str, str]:
+    choices = cfg.hydra.runtime.choices
+    for group in (*AXES, *CONDITIONS):
+        if not isinstance(choices.get(group), str):
+            raise ConfigError(
+                f"{group} takes one option",
+                cure=f"Write {group}=NAME, and list several in sweep.blocks",
+            )
+    return {group: str(choices[group]) for group in AXES}
+
+
+def _complete(cfg: DictConfig) -> SweepConfig:
+    """The sweep with its name and with every list of its blocks filled in."""
+    raw = OmegaConf.to_container(cfg.sweep, resolve=True)
+    if isinstance(raw, dict) and raw.get("name") is None:
+        experiment = cfg.hydra.runtime.choices.get("experiment")
+        raw["name"] = str(experiment or UNNAMED_SWEEP).replace("/", "-")
+    sweep = validate(SweepConfig, raw, where="sweep")
+    choices = _choices(cfg)
+    blocks = tuple(_complete_block(block, sweep=sweep, choices=choices) for block in sweep.blocks)
+    return sweep.model_copy(update={"blocks": blocks})
+
+
+def _complete_block(
+    block: BlockConfig, *, sweep: SweepConfig, choices: Mapping[str, str]
+) -> BlockConfig:
+    def names(group: str, given: tuple[str, ...] | None) -> tuple[str, ...]:
+        if given is None:
+            return (choices[group],)
+        return tuple(_group_options(group)) if given == (EVERY,) else given
+
+    pairs: dict[str, tuple[str, ...]] = {}
+    if block.stacks is None:
+        pairs = {
+            "agents": names("agent", block.agents),
+            "drivers": names("driver", block.drivers),
+        }
+    return block.model_copy(
+        update={
+            **pairs,
+            "modes": names("mode", block.modes),
+            "tasks": names("task", block.tasks),
+            "models": names("model", block.models),
+            "seeds": sweep.seeds if block.seeds is None else block.seeds,
+        }
+    )
+
+
+def _group_options(group: str) -> list[str]:
+    return GlobalHydra.instance().config_loader().get_group_options(group)
+
+
+def _used_names(sweep: SweepConfig) -> dict[str, tuple[str, ...]]:
+    """The options of each axis that the blocks name, without repeats, in order."""
+    used: dict[str, dict[str, None]] = {group: {} for group in AXES}
+    for block in sweep.blocks:
+        for agent, driver in block_stacks(block):
+            used["agent"][agent] = None
+            used["driver"][driver] = None
+        for group in ("mode", "task", "model"):
+            used[group].update(dict.fromkeys(getattr(block, f"{group}s") or ()))
+    return {group: tuple(names) for group, names in used.items()}
+
+
+def _option_overrides(cfg: DictConfig, sweep: SweepConfig) -> list[str]:
+    choices = _choices(cfg)
+    missing = [
+        (group, name)
+        for group, names in _used_names(sweep).items()
+        for name in names
+        if name != choices[group]
+    ]
+    for group, name in missing:
+        offered = _group_options(group)
+        if name not in offered:
+            raise ConfigError(
+                f"sweep.blocks: {group} '{name}' does not exist", cure=did_you_mean(name, offered)
+            )
+    return [f"+{group}@options.{group}.{name}={name}" for group, name in missing]
+
+
+def _typed(cls: type[Frozen], node: DictConfig, *, where: str) -> Frozen:
+    raw = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    return _absolute(validate(cls, raw, where=where))
+
+
+def _absolute(config: Frozen) -> Frozen:
+    """Makes its paths absolute, since graders and agents work in other folders."""
+    paths = {
+        name: value.expanduser().absolute()
+        for name, value in dict(config).items()
+        if isinstance(value, Path)
+    }
+    return config.model_copy(update=paths) if paths else config
+
+
+def _check_overrides_used(words: Sequence[str], cfg: DictConfig, sweep: SweepConfig) -> None:
+    """Refuses an override of an option that no block uses, e.g. since blocks name their own."""
+    choices, used = _choices(cfg), _used_names(sweep)
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        parts = override.key_or_group.split(".")
+        if parts[0] == "options":
+            group, name = (*parts[1:3], "", "")[:2]
+            if group in AXES and name == choices[group]:
+                raise ConfigError(
+                    f"override 'options.{group}.{name}': {name} is the chosen {group}",
+                    cure=f"Write {group}.KEY=VALUE",
+                )
+        else:
+            group, name = parts[0], choices.get(parts[0], "")
+        if group in AXES and name not in used[group]:
+            raise ConfigError(
+                f"override '{str(override.input_line).lstrip('+')}' changes {group} '{name}', "
+                "which no run of this sweep uses",
+                cure=f"The sweep's blocks name {', '.join(used[group])}; choose one of these by "
+                f"{group}=NAME, or change sweep.blocks",
+            )

@@ -1,0 +1,154 @@
+"""Turns what Hydra, OmegaConf and pydantic say about a bad config into one clear line each.
+
+Each line names the key, what is wrong with it, and the choices or the cure. Nothing here decides
+what is valid: it only translates.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import TypeVar, get_args
+
+from hydra import compose as hydra_compose
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rl_bench.config import Frozen
+from rl_bench.errors import ConfigError
+
+C = TypeVar("C", bound=Frozen)
+_COULD_NOT_OVERRIDE = re.compile(r"Could not (?:override|append|delete)[^']*'([^']+)'")
+
+
+def did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """A cure that lists ``choices`` and points at the one closest to ``word``."""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    listed = f"Choices: {', '.join(choices) or 'none'}"
+    return f"{listed}; did you mean {close[0]}?" if close else listed
+
+
+def validate(cls: type[C], raw: object, *, where: str) -> C:
+    """Builds ``cls`` from plain data.
+
+    Raises:
+        ConfigError: One line for each wrong key, each with its full path under ``where``.
+    """
+    try:
+        return cls.model_validate(raw)
+    except ValidationError as error:
+        details = error.errors()
+        shown = [detail for detail in details if not _follows_from_another(detail, details)]
+        lines = [_validation_line(cls, detail, where=where) for detail in shown]
+        raise ConfigError("\n".join(lines)) from error
+
+
+def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigError:
+    """The `ConfigError` that says what ``error`` means; call it inside an initialised Hydra."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _unknown_option(error)
+    if isinstance(error, OverrideParseException):
+        return ConfigError(
+            f"override '{error.override}' cannot be read",
+            cure="Write key=value, and quote values with special characters: 'key=\"a,b\"'",
+        )
+    key = _COULD_NOT_OVERRIDE.match(str(error))
+    if key:
+        return _unknown_key(key.group(1), str(error), overrides=overrides)
+    if isinstance(error, OmegaConfBaseException):
+        return _omegaconf_line(error)
+    text = _one_line(str(error)) or _one_line(str(error.__cause__ or "")) or type(error).__name__
+    return ConfigError(f"the config does not compose: {text}")
+
+
+def _unknown_option(error: MissingConfigException) -> ConfigError:
+    group, _, option = str(error.missing_cfg_file).rpartition("/")
+    choices = GlobalHydra.instance().config_loader().get_group_options(group) if group else []
+    return ConfigError(f"{group} '{option}' does not exist", cure=did_you_mean(option, choices))
+
+
+def _unknown_key(key: str, message: str, *, overrides: Sequence[str]) -> ConfigError:
+    if message.startswith("Could not append"):
+        return ConfigError(
+            f"'+{key}' adds a key that is there already", cure=f"Write {key}=... without the plus"
+        )
+    choices = [word for word in overrides if "." not in word.partition("=")[0] and "=" in word]
+    node: object = _compose_quietly(choices)
+    at: list[str] = []
+    for part in key.split("."):
+        if not isinstance(node, DictConfig) or part not in node:
+            break
+        node = OmegaConf.to_container(node, resolve=False) and node._get_node(part)
+        at.append(part)
+    rest = key.split(".")[len(at) :]
+    known = sorted(str(name) for name in node) if isinstance(node, DictConfig) else []
+    where = ".".join(at)
+    return ConfigError(
+        f"unknown key '{key}'" + (f": {where} has no '{rest[0]}'" if where and rest else ""),
+        cure=did_you_mean(rest[0] if rest else key, [name for name in known if name != "hydra"]),
+    )
+
+
+def _compose_quietly(overrides: Sequence[str]) -> DictConfig:
+    try:
+        return hydra_compose("config", overrides=list(overrides))
+    except Exception:  # noqa: BLE001  the first error is being explained, a second adds nothing
+        return hydra_compose("config", overrides=[])
+
+
+def _omegaconf_line(error: OmegaConfBaseException) -> ConfigError:
+    key = (error.full_key or "").removeprefix("options.")
+    text = _one_line(str(error))
+    if "Missing mandatory value" in text:
+        return ConfigError(f"missing key '{key}'", cure=f"Set it: {key}=...")
+    return ConfigError(f"{key}: {text}" if key and key not in text else text)
+
+
+def _validation_line(cls: type[BaseModel], detail: ErrorDetails, *, where: str) -> str:
+    loc = [str(part) for part in detail["loc"]]
+    key = ".".join([where, *loc])
+    if detail["type"] == "extra_forbidden":
+        known = _fields_at(cls, loc[:-1])
+        return f"unknown key '{key}'. {did_you_mean(loc[-1], known)}"
+    if detail["type"] == "missing":
+        return f"missing key '{key}'. Add it to the option's file or set {key}=..."
+    message = detail["msg"].removeprefix("Value error, ")
+    message = (message[:1].lower() + message[1:]).replace("tuple", "list")
+    given = detail["input"]
+    shown = f" (got {given!r})" if isinstance(given, str | int | float) or given is None else ""
+    return f"{key}: {message}{shown}"
+
+
+def _follows_from_another(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
+    """A list of which one item is bad is also reported as too short: only the item matters."""
+    loc = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in details
+    )
+
+
+def _fields_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The field names of the model that ``path`` leads to inside ``cls``."""
+    for part in path:
+        if part.isdigit():
+            continue
+        field = cls.model_fields.get(part)
+        nested = _model_in(field.annotation) if field else None
+        if nested is None:
+            return []
+        cls = nested
+    return list(cls.model_fields)
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for arg in get_args(annotation) if (m := _model_in(arg))), None)
+
+
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else ""
