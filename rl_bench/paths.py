@@ -8,6 +8,7 @@ spec.json                  the RunSpec
 ledger.jsonl               the truth: append-only, fsynced
 workspace/                 what the agent sees (see rl_bench.workspace)
 logs/agent.stdout, agent.stderr
+code_history/<revision>/    what changed in the agent's code/ between submissions
 snapshots/<content_hash>/    accepted submissions
 tables/<table>/<run_id>.parquet
 wandb/                       W&B's own folder
@@ -39,6 +40,10 @@ class RunPaths:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def code_history(self) -> Path:
+        return self.root / "code_history"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,295 @@
+"""The agent's process: started under `rl_bench.supervisor`, watched, and ended with its whole tree.
+
+Output goes to files, so that a grandchild which keeps them open holds nobody up, and their size is
+bounded. The exit code comes from the supervisor's report, not from ``wait``: in a process that
+ignores SIGCHLD, as Ray's workers do, ``wait`` says 0 for every child. When the supervisor itself
+was killed (an agent of the same user can do that), the tree is found by a mark in its environment.
+"""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from rl_bench import supervisor
+from rl_bench.errors import WorkspaceError
+from rl_bench.stall import StallWatch, cpu_s
+
+MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+POLL_S = 0.2
+START_LIMIT_S = 60.0
+STALL_CHECK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentExit:
+    """What became of an agent's process tree; nothing of it lives any more.
+
+    Attributes:
+        exit_code: Of the agent itself, negative for a signal as in `subprocess`; ``None`` when
+            it was not seen to end.
+        killed: We ended it, the agent was still running.
+        deadline: It was ended because the budget was used up.
+        num_survivors_killed: Processes beside the agent that we ended.
+        num_unkillable: Processes that even SIGKILL did not end within its limit.
+        wall_s: From start to the end of the tree.
+        start_error: Why the command could not be started; empty if it was.
+        supervisor_lost: The supervisor was killed, so exit code and counts are unknown.
+    """
+
+    exit_code: int | None = None
+    killed: bool = False
+    deadline: bool = False
+    num_survivors_killed: int = 0
+    num_unkillable: int = 0
+    wall_s: float = 0.0
+    start_error: str = ""
+    supervisor_lost: bool = False
+
+
+class AgentProcess:
+    """One running agent. Made by `start`; `wait` or `stop` must be called once.
+
+    Attributes:
+        pid: Process id of the agent itself; 0 if it could not be started.
+    """
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        *,
+        control: int,
+        report: int,
+        mark: str,
+        outputs: tuple[Path, Path],
+    ) -> None:
+        self._process = process
+        self._control = control
+        self._report = report
+        self._mark = mark
+        self._outputs = outputs
+        self._buffer = b""
+        self._begin = time.monotonic()
+        self._stopping = False
+        self._exit: AgentExit | None = None
+        self.pid = 0
+        self._greet()
+
+    @classmethod
+    def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdout: Path,
+        stderr: Path,
+        grace_s: float = 5.0,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> Self:
+        """Starts ``argv`` in ``cwd`` with exactly ``env`` and with /dev/null as its input.
+
+        Args:
+            argv: The command, never through a shell.
+            env: The whole environment; nothing is inherited.
+            cwd: The folder to start in.
+            stdout: Output file, appended to.
+            stderr: The same for errors.
+            grace_s: From SIGTERM to SIGKILL for children that outlive the agent.
+            max_output_bytes: The most each output file keeps: its head and its newest part.
+
+        Raises:
+            WorkspaceError: The supervisor could not be started.
+        """
+        mark = uuid.uuid4().hex
+        spec: supervisor.Spec = {
+            "argv": list(argv),
+            "env": {**env, supervisor.MARK_VARIABLE: mark},
+            "cwd": str(cwd),
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "grace_s": grace_s,
+            "max_output_bytes": max_output_bytes,
+            "parent": os.getpid(),
+        }
+        stdout.parent.mkdir(parents=True, exist_ok=True)
+        stderr.parent.mkdir(parents=True, exist_ok=True)
+        control_read, control = os.pipe()
+        report, report_write = os.pipe()
+        try:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", supervisor.__file__),
+                    *(f"{control_read}", f"{report_write}"),
+                ],
+                env={},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(control_read, report_write),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(control)
+            os.close(report)
+            raise WorkspaceError(f"cannot start the agent's supervisor: {error}") from error
+        finally:
+            os.close(control_read)
+            os.close(report_write)
+        with contextlib.suppress(BrokenPipeError), open(control, "wb", closefd=False) as pipe:
+            pipe.write(json.dumps(spec).encode() + b"\n")
+        return cls(process, control=control, report=report, mark=mark, outputs=(stdout, stderr))
+
+    def poll(self) -> AgentExit | None:
+        """The end, if it has come."""
+        if self._exit is None:
+            self._collect(timeout_s=0.0)
+        return self._exit
+
+    def wait(
+        self,
+        *,
+        remaining_s: Callable[[], float],
+        grace_s: float,
+        should_abort: Callable[[], bool] = lambda: False,
+        stall_s: float = 600.0,
+        on_stall: Callable[[float], None] = lambda seconds: None,
+    ) -> AgentExit:
+        """Waits for the agent's end, and ends it when ``remaining_s()`` reaches 0. Blocks.
+
+        Args:
+            remaining_s: The run's clock; asked again and again, since credit moves the deadline.
+            grace_s: From SIGTERM at the deadline to SIGKILL.
+            should_abort: Asked at every poll; true ends the agent before its deadline.
+            stall_s: No output and no CPU time for this long is a stall.
+            on_stall: Told once a stall, with its length in seconds.
+        """
+        watch = StallWatch(limit_s=stall_s)
+        next_check = time.monotonic() + STALL_CHECK_S
+        while self._exit is None:
+            left = remaining_s()
+            if left <= 0 or should_abort():
+                return self.stop(grace_s=grace_s, deadline=left <= 0)
+            self._collect(timeout_s=min(POLL_S, left))
+            if time.monotonic() >= next_check:
+                next_check += STALL_CHECK_S
+                stalled = watch.see(self._activity(), now=time.monotonic())
+                if stalled is not None:
+                    on_stall(stalled)
+        return self._exit
+
+    def stop(self, *, grace_s: float, deadline: bool = False) -> AgentExit:
+        """Ends the tree: SIGTERM, ``grace_s``, SIGKILL. Returns within the grace and a few seconds.
+
+        Args:
+            grace_s: Time between the two signals.
+            deadline: Recorded as the reason.
+        """
+        if self._exit is None and not self._stopping:
+            self._stopping = True
+            with contextlib.suppress(OSError):
+                os.write(self._control, f"{grace_s}\n".encode())
+        limit = time.monotonic() + grace_s + supervisor.KILL_LIMIT_S + 5.0
+        while self._exit is None:
+            if time.monotonic() > limit:
+                self._lost()
+                break
+            self._collect(timeout_s=POLL_S)
+        assert self._exit is not None
+        if self._exit.killed and deadline and not self._exit.deadline:
+            self._exit = replace(self._exit, deadline=True)
+        return self._exit
+
+    def _greet(self) -> None:
+        """Takes the first line: the agent's process id, or why it has none."""
+        try:
+            first = self._read_line(timeout_s=START_LIMIT_S)
+        except EOFError:
+            first = None
+        if first is None:
+            self._lost()
+        elif "start_error" in first:
+            self._finish(AgentExit(start_error=first["start_error"]))
+        else:
+            self.pid = first["pid"]
+
+    def _collect(self, *, timeout_s: float) -> None:
+        try:
+            report = self._read_line(timeout_s=timeout_s)
+        except EOFError:
+            self._lost()
+            return
+        if report is not None:
+            self._finish(
+                AgentExit(
+                    exit_code=report["exit_code"],
+                    killed=report["killed"],
+                    num_survivors_killed=report["num_survivors_killed"],
+                    num_unkillable=report["num_unkillable"],
+                    wall_s=report["wall_s"],
+                )
+            )
+
+    def _read_line(self, *, timeout_s: float) -> supervisor.Report | None:
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._buffer:
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self._report], [], [], left)[0]:
+                return None
+            data = os.read(self._report, 65536)
+            if not data:
+                raise EOFError
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        report: supervisor.Report = json.loads(line)
+        return report
+
+    def _lost(self) -> None:
+        """The supervisor is gone or hangs: find its tree by the mark and end it from here."""
+        tree = set(supervisor.descendants(self._process.pid))
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        deadline = time.monotonic() + supervisor.KILL_LIMIT_S
+        count = 0
+        rest = tree | set(supervisor.marked(self._mark))
+        while rest and time.monotonic() < deadline:
+            count = max(count, len(rest))
+            supervisor.kill_groups(rest)
+            time.sleep(0.05)
+            rest = set(supervisor.marked(self._mark))
+        self._finish(
+            AgentExit(
+                killed=True,
+                num_survivors_killed=count,
+                num_unkillable=len(rest),
+                wall_s=time.monotonic() - self._begin,
+                supervisor_lost=True,
+            )
+        )
+
+    def _finish(self, exit_: AgentExit) -> None:
+        self._exit = exit_
+        os.close(self._control)
+        os.close(self._report)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5.0)
+
+    def _activity(self) -> tuple[int, float]:
+        size = sum(path.stat().st_size for path in self._outputs if path.exists())
+        return size, cpu_s(supervisor.descendants(self._process.pid))
+
+
+def tail(path: Path, *, max_bytes: int = 4000) -> str:
+    """The end of an output file as text; empty when there is none."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - max_bytes))
+        return file.read().decode("utf-8", errors="replace")
+    return ""

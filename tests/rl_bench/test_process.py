@@ -1,0 +1,286 @@
+"""Agents as real processes: whatever they do, nothing of them is left, and their end is known."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_bench import supervisor
+from rl_bench.config import AgentConfig, BudgetConfig
+from rl_bench.events import RunEnd
+from rl_bench.process import AgentExit, AgentProcess, tail
+from rl_bench.run_end import classify_end
+from rl_bench.stall import StallWatch
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+DETACHED = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+        if "deaf" in sys.argv:
+            import signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        while True:
+            "busy" in sys.argv or time.sleep(0.05)
+    os._exit(0)
+os.wait()
+"""
+
+
+def start(folder: Path, argv: list[str], *, grace_s: float = 0.3, cap: int = 10**6) -> AgentProcess:
+    return AgentProcess.start(
+        argv,
+        env=ENV,
+        cwd=folder,
+        stdout=folder / "out",
+        stderr=folder / "err",
+        grace_s=grace_s,
+        max_output_bytes=cap,
+    )
+
+
+def countdown(seconds: float) -> Callable[[], float]:
+    deadline = time.monotonic() + seconds
+    return lambda: max(0.0, deadline - time.monotonic())
+
+
+def finish(agent: AgentProcess, *, budget_s: float = 20.0) -> AgentExit:
+    return agent.wait(remaining_s=countdown(budget_s), grace_s=0.3)
+
+
+def alive(pid: int) -> bool:
+    return pid in supervisor.parents()
+
+
+def wait_for(condition: Callable[[], bool], *, limit_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def read_pid(path: Path) -> int:
+    assert wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+    return int(path.read_text())
+
+
+def test_exit_code_output_and_environment(tmp_path: Path) -> None:
+    os.environ["SECRET_OF_TEST"] = "leak"
+    try:
+        agent = start(tmp_path, ["sh", "-c", "pwd; env; echo bad >&2; exit 3"])
+        exit_ = finish(agent)
+    finally:
+        del os.environ["SECRET_OF_TEST"]
+    assert exit_.exit_code == 3
+    assert not exit_.killed
+    assert exit_.num_survivors_killed == 0
+    out = (tmp_path / "out").read_text()
+    assert out.startswith(f"{tmp_path}\n")
+    assert "SECRET_OF_TEST" not in out
+    assert tail(tmp_path / "err") == "bad\n"
+    assert tail(tmp_path / "none") == ""
+
+
+def test_exit_code_survives_a_parent_that_ignores_sigchld(tmp_path: Path) -> None:
+    code = f"""
+        import signal, sys, time
+        from pathlib import Path
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        from rl_bench.process import AgentProcess
+        folder = Path({str(tmp_path)!r})
+        agent = AgentProcess.start(["sh", "-c", "exit 3"], env={ENV!r}, cwd=folder,
+                                   stdout=folder / "out", stderr=folder / "err")
+        sys.exit(agent.wait(remaining_s=lambda: 10.0, grace_s=1.0).exit_code)
+    """
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=root, check=False)
+    assert done.returncode == 3
+
+
+def test_input_is_at_its_end(tmp_path: Path) -> None:
+    exit_ = finish(start(tmp_path, ["sh", "-c", "cat; echo read"]))
+    assert exit_.exit_code == 0
+    assert (tmp_path / "out").read_text() == "read\n"
+
+
+def test_unknown_command_is_told(tmp_path: Path) -> None:
+    exit_ = finish(start(tmp_path, ["no-such-agent"]))
+    assert "no-such-agent" in exit_.start_error
+
+
+def test_deadline_ends_a_detached_busy_loop(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"{sys.executable} -c '{DETACHED}' {pid_file} busy deaf; sleep 60"
+    agent = start(tmp_path, ["sh", "-c", script])
+    pid = read_pid(pid_file)
+    begin = time.monotonic()
+    exit_ = finish(agent, budget_s=0.2)
+    assert time.monotonic() - begin < 5.0
+    assert exit_.killed
+    assert exit_.deadline
+    assert exit_.exit_code == -signal.SIGTERM
+    assert exit_.num_survivors_killed >= 1
+    assert exit_.num_unkillable == 0
+    assert not alive(pid)
+    assert not alive(agent.pid)
+
+
+def test_grandchild_that_holds_the_output_holds_nobody_up(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"nohup setsid sleep 60 & echo $! > {pid_file}; exit 0"
+    begin = time.monotonic()
+    exit_ = finish(start(tmp_path, ["sh", "-c", script]))
+    assert time.monotonic() - begin < 5.0
+    assert exit_.exit_code == 0
+    assert not exit_.killed
+    assert exit_.num_survivors_killed == 1
+    assert not alive(read_pid(pid_file))
+
+
+def test_agent_has_the_grace_to_end_by_itself(tmp_path: Path) -> None:
+    script = "trap 'echo saved; exit 7' TERM; echo ready; while :; do sleep 0.05; done"
+    agent = start(tmp_path, ["sh", "-c", script])
+    assert wait_for(lambda: "ready" in tail(tmp_path / "out"))
+    exit_ = agent.wait(remaining_s=lambda: 0.0, grace_s=5.0)
+    assert exit_.exit_code == 7
+    assert exit_.deadline
+    assert tail(tmp_path / "out") == "ready\nsaved\n"
+
+
+def test_credit_moves_the_deadline(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    agent = start(tmp_path, ["sleep", "60"])
+    exit_ = agent.wait(
+        remaining_s=lambda: (
+            0.3 + (0.7 if time.monotonic() > begin + 0.2 else 0.0) - (time.monotonic() - begin)
+        ),
+        grace_s=0.3,
+    )
+    assert exit_.deadline
+    assert exit_.wall_s > 0.9
+
+
+def test_fork_storm_is_ended(tmp_path: Path) -> None:
+    storm = """
+import os, time
+for _ in range(6):
+    os.fork()
+while True:
+    time.sleep(0.01)
+    os.fork() or os._exit(0)
+"""
+    agent = start(tmp_path, [sys.executable, "-c", storm])
+    time.sleep(0.5)
+    exit_ = agent.stop(grace_s=0.0)
+    assert exit_.killed
+    assert not exit_.deadline
+    assert exit_.num_unkillable == 0
+    assert agent.stop(grace_s=0.0) == exit_
+
+
+def test_nothing_outlives_a_killed_run(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    argv = [sys.executable, "-c", DETACHED + "time.sleep(60)", str(pid_file), "deaf"]
+    code = f"""
+        import time
+        from pathlib import Path
+        from rl_bench.process import AgentProcess
+        folder = Path({str(tmp_path)!r})
+        agent = AgentProcess.start({argv!r}, env={ENV!r}, cwd=folder,
+                                   stdout=folder / "out", stderr=folder / "err")
+        print(agent.pid, flush=True)
+        time.sleep(60)
+    """
+    root = Path(__file__).parents[2]
+    run = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=root, stdout=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    agent_pid = int(run.stdout.readline())
+    run.stdout.close()
+    child = read_pid(pid_file)
+    run.kill()
+    run.wait()
+    assert wait_for(lambda: not alive(agent_pid) and not alive(child), limit_s=5.0)
+
+
+def test_agent_that_kills_its_supervisor_is_ended_too(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    script = f"{sys.executable} -c '{DETACHED}' {pid_file} deaf; kill -9 $PPID; sleep 60"
+    agent = start(tmp_path, ["sh", "-c", script])
+    exit_ = finish(agent)
+    assert exit_.supervisor_lost
+    assert not alive(read_pid(pid_file))
+    assert not alive(agent.pid)
+
+
+def test_output_is_bounded_and_keeps_head_and_tail(tmp_path: Path) -> None:
+    script = "echo first; yes | head -c 40000000; sleep 0.4; echo last"
+    exit_ = finish(start(tmp_path, ["sh", "-c", script], cap=100_000))
+    assert exit_.exit_code == 0
+    data = (tmp_path / "out").read_text()
+    assert len(data) < 120_000
+    assert data.startswith("first\n")
+    assert "cut here" in data
+    assert data.endswith("last\n")
+
+
+def test_stall_is_told_once() -> None:
+    watch = StallWatch(limit_s=10)
+    seen = [watch.see((0, cpu), now=now) for now, cpu in [(0, 0.0), (9, 0.1), (11, 0.1), (30, 0.1)]]
+    assert seen == [None, None, 11, None]
+    assert watch.see((0, 5.0), now=40) is None
+    assert watch.see((1, 5.0), now=45) is None
+    assert watch.see((1, 5.0), now=56) == 11
+
+
+def test_stalled_agent_raises_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_bench.process.STALL_CHECK_S", 0.2)
+    told: list[float] = []
+    start(tmp_path, ["sleep", "1.5"]).wait(
+        remaining_s=lambda: 10.0, grace_s=0.3, stall_s=0.5, on_stall=told.append
+    )
+    assert len(told) == 1
+
+
+BUDGET = BudgetConfig(name="test", wall_clock_s=100)
+AGENT = AgentConfig(name="test", argv=("true",))
+
+
+@pytest.mark.parametrize(
+    ("exit_", "num_submissions", "end"),
+    [
+        (AgentExit(exit_code=0, wall_s=6), 0, RunEnd.NEVER_STARTED),
+        (AgentExit(exit_code=0, wall_s=6), 1, RunEnd.COMPLETED),
+        (AgentExit(exit_code=0, wall_s=60), 0, RunEnd.COMPLETED),
+        (AgentExit(exit_code=1, wall_s=6), 0, RunEnd.AGENT_ERROR),
+        (AgentExit(exit_code=-9, wall_s=60), 3, RunEnd.AGENT_ERROR),
+        (AgentExit(exit_code=-15, killed=True, deadline=True), 0, RunEnd.TIMED_OUT),
+        (AgentExit(exit_code=0, killed=True, deadline=True), 0, RunEnd.TIMED_OUT),
+        (AgentExit(killed=True), 0, RunEnd.INFRA_ERROR),
+        (AgentExit(killed=True, supervisor_lost=True), 2, RunEnd.INFRA_ERROR),
+        (AgentExit(start_error="no such file"), 0, RunEnd.NEVER_STARTED),
+    ],
+)
+def test_end_is_classified(exit_: AgentExit, num_submissions: int, end: RunEnd) -> None:
+    found = classify_end(exit_, agent=AGENT, budget=BUDGET, num_submissions=num_submissions)
+    assert found is end
+
+
+def test_control_that_submits_nothing_has_completed() -> None:
+    noop = AGENT.model_copy(update={"expects_submissions": False})
+    exit_ = AgentExit(exit_code=0, wall_s=0.1)
+    end = classify_end(exit_, agent=noop, budget=BUDGET, num_submissions=0)
+    assert end is RunEnd.COMPLETED
