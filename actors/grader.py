@@ -1,0 +1,190 @@
+"""A grader: one warm engine, and the evaluation of one checkpoint at a time on it.
+
+A plain class; `actors.factory` makes it a Ray actor pinned to its GPUs. It owns the engine and the
+lease: rollout workers ask for actions under the lease of the evaluation they belong to, so that a
+straggler of an earlier evaluation can never be answered by another checkpoint.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rl_bench.config import GraderConfig, ModelConfig, TaskConfig
+from rl_bench.engine.base import (
+    Completion,
+    Engine,
+    GenerationRequest,
+    LoadKind,
+    LoadReport,
+    Sampling,
+)
+from rl_bench.errors import GraderError
+from rl_bench.events import Evaluation, Item
+from rl_bench.grading import GradeJob
+from rl_bench.rollout import RolloutSpec
+from rl_bench.tasks.base import Episode, EvalResult, ItemOutcome, Task
+
+LOG = logging.getLogger(__name__)
+
+
+class Rollouts(Protocol):
+    """Plays episodes, each action asked of the grader under ``lease``."""
+
+    async def play(
+        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int
+    ) -> list[ItemOutcome]:
+        """Outcomes in the order of ``episodes``; one that was lost twice has status ``lost``."""
+        ...
+
+
+class EngineFactory(Protocol):
+    """Makes the engine for a base model's dtype and context length."""
+
+    def __call__(self, model: ModelConfig) -> Engine:
+        """A new engine that holds nothing yet."""
+        ...
+
+
+TaskFactory = Callable[[TaskConfig], Task]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The `EvalContext` of one task's evaluation under one lease."""
+
+    grader: "Grader"
+    task: TaskConfig
+    lease: int
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        return await self.grader.generate(self.lease, requests)
+
+    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
+        spec = RolloutSpec(
+            protocol=protocol,
+            sampling=Sampling(max_tokens=self.task.max_tokens),
+            max_steps=self.task.max_steps,
+        )
+        return await self.grader.rollouts.play(episodes, spec=spec, lease=self.lease)
+
+
+class Grader:
+    """Grades one job at a time on a warm engine."""
+
+    def __init__(
+        self,
+        name: str,
+        config: GraderConfig,
+        *,
+        make_engine: EngineFactory,
+        make_task: TaskFactory,
+        rollouts: Rollouts,
+    ) -> None:
+        self.name = name
+        self.rollouts = rollouts
+        self._config = config
+        self._make_engine = make_engine
+        self._make_task = make_task
+        self._engine: Engine | None = None
+        self._engine_model: ModelConfig | None = None
+        self._busy = asyncio.Lock()
+        self._leases = itertools.count(1)
+        self._lease = 0
+
+    def __repr__(self) -> str:
+        return f"Grader({self.name})"
+
+    async def grade(self, job: GradeJob) -> tuple[Evaluation, ...]:
+        """Loads the job's snapshot and evaluates it on each of its tasks.
+
+        Raises:
+            SubmissionError: The checkpoint is at fault.
+            GraderError: The engine is at fault, or the evaluation took longer than
+                ``evaluation_timeout_s``.
+        """
+        async with self._busy:
+            self._lease = next(self._leases)
+            try:
+                async with asyncio.timeout(self._config.evaluation_timeout_s):
+                    return await self._grade(job)
+            except TimeoutError as error:
+                await self._drop_engine()
+                raise GraderError(
+                    f"grading {job.run_id} took longer than {self._config.evaluation_timeout_s} s",
+                    cure="raise grader.evaluation_timeout_s",
+                ) from error
+            except GraderError:
+                await self._drop_engine()
+                raise
+            finally:
+                self._lease = 0
+
+    async def generate(self, lease: int, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Completions of the checkpoint that ``lease`` was given for.
+
+        Raises:
+            GraderError: The lease is over, or the engine failed.
+        """
+        if lease != self._lease or self._engine is None:
+            raise GraderError(f"lease {lease} is over")
+        return await self._engine.generate(requests)
+
+    async def close(self) -> None:
+        """Ends the engine's processes."""
+        await self._drop_engine()
+
+    async def _grade(self, job: GradeJob) -> tuple[Evaluation, ...]:
+        engine = await self._engine_for(job.model)
+        load = await engine.load(job.snapshot, content_hash=job.content_hash)
+        LOG.info("%s: %s load of %s in %.2f s", self.name, load.kind, job.run_id, load.seconds)
+        evaluations = []
+        for task in job.tasks:
+            started = time.monotonic()
+            result = await self._make_task(task).evaluate(_Context(self, task, self._lease))
+            evaluations.append(_evaluation(result, load, time.monotonic() - started))
+            load = LoadReport(kind=LoadKind.RESIDENT, seconds=0.0)
+        return tuple(evaluations)
+
+    async def _engine_for(self, model: ModelConfig) -> Engine:
+        if self._engine is None or self._engine_model != model:
+            await self._drop_engine()
+            self._engine = self._make_engine(model)
+            self._engine_model = model
+        return self._engine
+
+    async def _drop_engine(self) -> None:
+        engine, self._engine, self._engine_model = self._engine, None, None
+        if engine is not None:
+            await engine.close()
+
+
+def _evaluation(result: EvalResult, load: LoadReport, duration_s: float) -> Evaluation:
+    return Evaluation(
+        task=result.task,
+        score=result.score,
+        failure=result.failure,
+        num_items=result.num_items,
+        num_errors=result.num_errors,
+        evaluator_version=result.evaluator_version,
+        metrics=result.metrics,
+        items=tuple(_item(item) for item in result.items),
+        load_s=load.seconds,
+        load_kind=load.kind.value,
+        duration_s=duration_s,
+    )
+
+
+def _item(outcome: ItemOutcome) -> Item:
+    return Item(
+        item_id=outcome.item_id,
+        status=outcome.status.value,
+        score=outcome.score,
+        num_steps=outcome.num_steps,
+        num_tokens=outcome.num_tokens,
+        duration_s=outcome.duration_s,
+        detail=outcome.detail,
+    )

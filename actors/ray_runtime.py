@@ -1,0 +1,45 @@
+"""Starts Ray on this machine, or joins a cluster.
+
+Ray reads its environment once, when it is imported, so nothing here imports it at module level, and
+`ray_runtime` must be entered before anything does. A Ray that is started here listens on loopback
+only and asks for a token that this process alone hands to its workers.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rl_bench.config import ClusterConfig
+
+
+@contextmanager
+def ray_runtime(config: ClusterConfig) -> Iterator[None]:
+    """Ray is up inside the context; what was started here is shut down after it."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # An actor with num_gpus=0 on a machine with GPUs must not lose sight of them by default rules
+    # that differ between Ray's versions; the factory says what each actor sees.
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    if config.address is None:
+        # Without it Ray replaces a loopback address by one that other machines can reach.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    import ray
+
+    if config.address is None:
+        ray.init(
+            num_cpus=config.num_cpus,
+            num_gpus=config.num_gpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="error",
+            _node_ip_address="127.0.0.1",
+            _system_config={"enable_metrics_collection": False},
+        )
+    else:
+        ray.init(address=config.address, log_to_driver=False, logging_level="error")
+    try:
+        yield
+    finally:
+        ray.shutdown()

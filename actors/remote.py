@@ -1,0 +1,80 @@
+"""What crosses between Ray actors: errors unwrapped, and handles behind the domain's Protocols."""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from actors.rollout_worker import WorkerLost
+from rl_bench.engine.base import Completion, GenerationRequest
+from rl_bench.errors import GraderError, RlBenchError
+from rl_bench.events import Evaluation
+from rl_bench.grading import GradeJob
+from rl_bench.rollout import RolloutSpec
+from rl_bench.tasks.base import Episode, ItemOutcome
+
+T = TypeVar("T")
+Handle = ActorHandle[Any]
+
+
+async def result_of(reference: Awaitable[T]) -> T:
+    """Awaits an actor's answer and raises the project's own error in place of Ray's wrapper.
+
+    Raises:
+        RlBenchError: As the actor's method raised it.
+        RayError: The actor died, or raised something of another kind.
+    """
+    try:
+        return await reference
+    except RayTaskError as error:
+        if isinstance(error.cause, RlBenchError):
+            raise error.cause from None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGrade:
+    """A `rl_bench.grading.Grade` over an actor with a ``grade`` method: a grader or the pool."""
+
+    actor: Handle
+
+    async def __call__(self, job: GradeJob) -> tuple[Evaluation, ...]:
+        try:
+            return await result_of(self.actor.grade.remote(job))
+        except RayError as error:
+            raise GraderError(f"the grader was lost: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePolicy:
+    """A `rl_bench.rollout.Policy` that asks a grader under a lease."""
+
+    grader: Handle
+    lease: int
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        try:
+            return await result_of(self.grader.generate.remote(self.lease, list(requests)))
+        except RayError as error:
+            raise GraderError(f"the grader was lost: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePlay:
+    """Plays an episode on one of the worker actors, for the grader actor that this runs in."""
+
+    workers: tuple[Handle, ...]
+
+    async def __call__(
+        self, worker: int, episode: Episode, spec: RolloutSpec, lease: int
+    ) -> ItemOutcome:
+        policy = RemotePolicy(ray.get_runtime_context().current_actor, lease)
+        try:
+            reference = self.workers[worker].play.remote(episode, spec=spec, policy=policy)
+            outcome: ItemOutcome = await result_of(reference)
+        except RayActorError as error:
+            raise WorkerLost(str(error)) from error
+        return outcome

@@ -1,0 +1,186 @@
+"""Rollout workers: CPU processes that step environments, and the client that spreads episodes.
+
+`RolloutWorker` is a plain class; `actors.factory` makes it a Ray actor. One worker interleaves many
+episodes in one event loop, each with an environment of its own, reused from a free list (a new
+TextWorld environment a game leaks memory). A step that hangs cannot be interrupted from inside, so
+a watchdog ends the whole process; Ray starts it again, and `Rollouts` plays the lost episodes once
+more, one at a time, so that only the culprit is lost.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import gymnasium
+
+import envs  # noqa: F401  registers the environments
+from envs.protocols import get_protocol
+from rl_bench.errors import GraderError
+from rl_bench.rollout import Policy, RolloutSpec, TextEnv, play_episode
+from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+
+LOG = logging.getLogger(__name__)
+
+HUNG_EXIT_CODE = 70
+
+
+class RolloutWorker:
+    """Plays episodes in this process.
+
+    Args:
+        env_step_timeout_s: A reset or step longer than this ends the process.
+        hung_dir: Where the watchdog leaves the name of the episode that hung.
+    """
+
+    def __init__(self, name: str, *, env_step_timeout_s: float, hung_dir: Path) -> None:
+        self.name = name
+        self._free: defaultdict[str, list[TextEnv]] = defaultdict(list)
+        self._watchdog = _Watchdog(env_step_timeout_s, hung_dir)
+
+    def __repr__(self) -> str:
+        return f"RolloutWorker({self.name})"
+
+    async def play(self, episode: Episode, *, spec: RolloutSpec, policy: Policy) -> ItemOutcome:
+        """Plays one episode; many calls run concurrently.
+
+        Raises:
+            GraderError: The policy failed.
+        """
+        kind = _env_key(episode)
+        env = self._free[kind].pop() if self._free[kind] else _make_env(episode)
+        outcome = await play_episode(
+            env,
+            episode,
+            policy=policy,
+            protocol=get_protocol(spec.protocol),
+            spec=spec,
+            guard=self._watchdog.guard,
+        )
+        if outcome.status is ItemStatus.OK:
+            self._free[kind].append(env)
+        else:
+            with contextlib.suppress(Exception):  # a broken environment may not even close
+                env.close()
+        return outcome
+
+
+def _env_key(episode: Episode) -> str:
+    return f"{episode.env_id} {json.dumps(dict(episode.env_kwargs), sort_keys=True, default=str)}"
+
+
+def _make_env(episode: Episode) -> TextEnv:
+    env: TextEnv = gymnasium.make(
+        episode.env_id, disable_env_checker=True, **dict(episode.env_kwargs)
+    ).unwrapped
+    return env
+
+
+class _Watchdog:
+    """Ends this process when a guarded call takes too long, after naming the episode."""
+
+    def __init__(self, timeout_s: float, hung_dir: Path) -> None:
+        self._timeout_s = timeout_s
+        self._hung_dir = hung_dir
+        self._current: tuple[str, float] | None = None
+        threading.Thread(target=self._watch, name="env-watchdog", daemon=True).start()
+
+    @contextlib.contextmanager
+    def guard(self, episode_id: str) -> Iterator[None]:
+        self._current = (episode_id, time.monotonic())
+        try:
+            yield
+        finally:
+            self._current = None
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(1.0, self._timeout_s / 4))
+            current = self._current
+            if current is not None and time.monotonic() - current[1] > self._timeout_s:
+                hung_marker(self._hung_dir, current[0]).touch()
+                os._exit(HUNG_EXIT_CODE)
+
+
+def hung_marker(hung_dir: Path, episode_id: str) -> Path:
+    """The file that says that this episode hung."""
+    return hung_dir / hashlib.sha256(episode_id.encode()).hexdigest()[:24]
+
+
+PlayOn = Callable[[int, Episode, RolloutSpec, int], Awaitable[ItemOutcome]]
+"""Plays an episode on worker i under a lease; raises `WorkerLost` when the worker died."""
+
+
+class WorkerLost(Exception):  # noqa: N818  a signal between this module and the factory
+    """The worker died with the episode."""
+
+
+class ShardedRollouts:
+    """Spreads episodes over workers; implements `actors.grader.Rollouts`.
+
+    Workers pull from one queue, so the tail is stolen by whoever is idle.
+    """
+
+    def __init__(
+        self, play_on: PlayOn, *, num_workers: int, episodes_in_flight: int, hung_dir: Path
+    ) -> None:
+        self._play_on = play_on
+        self._num_workers = num_workers
+        self._in_flight = episodes_in_flight
+        self._hung_dir = hung_dir
+
+    async def play(
+        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int
+    ) -> list[ItemOutcome]:
+        """Outcomes in the order of ``episodes``.
+
+        Raises:
+            GraderError: The policy failed.
+        """
+        outcomes = await self._pass(episodes, spec, lease, self._in_flight)
+        lost = [episode for episode in episodes if episode.episode_id not in outcomes]
+        if lost:
+            LOG.warning("%d episodes lost with their worker; playing them again", len(lost))
+            outcomes |= await self._pass(lost, spec, lease, 1)
+        return [outcomes.get(e.episode_id) or self._lost(e) for e in episodes]
+
+    async def _pass(
+        self, episodes: Sequence[Episode], spec: RolloutSpec, lease: int, in_flight: int
+    ) -> dict[str, ItemOutcome]:
+        queue = list(reversed(episodes))
+        outcomes: dict[str, ItemOutcome] = {}
+
+        async def pull(worker: int) -> None:
+            while queue:
+                episode = queue.pop()
+                with contextlib.suppress(WorkerLost):
+                    outcomes[episode.episode_id] = await self._play_on(worker, episode, spec, lease)
+
+        pulls = [pull(i) for _ in range(in_flight) for i in range(self._num_workers)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in pulls[: max(1, len(episodes))]:
+                    group.create_task(each)
+        except ExceptionGroup as errors:
+            raise GraderError(f"rollouts failed: {errors.exceptions[0]}") from errors
+        finally:
+            for each in pulls:
+                each.close()
+        return outcomes
+
+    def _lost(self, episode: Episode) -> ItemOutcome:
+        hung = hung_marker(self._hung_dir, episode.episode_id).exists()
+        return ItemOutcome(
+            item_id=episode.episode_id,
+            status=ItemStatus.ENV_TIMEOUT if hung else ItemStatus.LOST,
+            score=None,
+            num_steps=0,
+            detail={"error": "environment step timed out" if hung else "worker lost twice"},
+        )

@@ -1,0 +1,88 @@
+"""Episodes lost with their worker are played once more; the culprit alone is lost."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from actors.rollout_worker import ShardedRollouts, WorkerLost, hung_marker
+from rl_bench.engine.base import Sampling
+from rl_bench.errors import GraderError
+from rl_bench.rollout import RolloutSpec
+from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+
+SPEC = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=4), max_steps=2)
+EPISODES = [
+    Episode(episode_id=f"e{i}", env_id="x", env_kwargs={}, options={}) for i in range(12)
+]
+
+
+class FlakyWorkers:
+    """Two workers in one; a killer episode takes down all that is in flight on its worker."""
+
+    def __init__(self, killers: set[str], *, recover_after: int | None = None) -> None:
+        self.killers = killers
+        self.recover_after = recover_after
+        self.played: list[str] = []
+        self.generation = [0, 0]
+
+    async def __call__(
+        self, worker: int, episode: Episode, spec: RolloutSpec, lease: int
+    ) -> ItemOutcome:
+        generation = self.generation[worker]
+        self.played.append(episode.episode_id)
+        await asyncio.sleep(0.001)
+        if episode.episode_id in self.killers:
+            self.generation[worker] += 1
+            if self.recover_after is not None and sum(self.generation) >= self.recover_after:
+                self.killers = set()
+        await asyncio.sleep(0.002)
+        if self.generation[worker] != generation:
+            raise WorkerLost("gone")
+        return ItemOutcome(item_id=episode.episode_id, status=ItemStatus.OK, score=1.0)
+
+
+async def test_results_come_in_order(tmp_path: Path) -> None:
+    workers = FlakyWorkers(set())
+    rollouts = ShardedRollouts(workers, num_workers=2, episodes_in_flight=3, hung_dir=tmp_path)
+    outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
+    assert [o.item_id for o in outcomes] == [e.episode_id for e in EPISODES]
+    assert sorted(workers.played) == sorted(e.episode_id for e in EPISODES)
+
+
+async def test_a_killer_episode_is_lost_alone(tmp_path: Path) -> None:
+    rollouts = ShardedRollouts(
+        FlakyWorkers({"e5"}), num_workers=2, episodes_in_flight=4, hung_dir=tmp_path
+    )
+    outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
+    assert [o.item_id for o in outcomes if o.status is ItemStatus.LOST] == ["e5"]
+    assert all(o.score is None for o in outcomes if o.status is not ItemStatus.OK)
+
+
+async def test_a_marked_episode_timed_out(tmp_path: Path) -> None:
+    hung_marker(tmp_path, "e5").touch()
+    rollouts = ShardedRollouts(
+        FlakyWorkers({"e5"}), num_workers=2, episodes_in_flight=4, hung_dir=tmp_path
+    )
+    outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
+    assert outcomes[5].status is ItemStatus.ENV_TIMEOUT
+
+
+async def test_a_single_death_loses_nothing(tmp_path: Path) -> None:
+    rollouts = ShardedRollouts(
+        FlakyWorkers({"e3"}, recover_after=1),
+        num_workers=2,
+        episodes_in_flight=4,
+        hung_dir=tmp_path,
+    )
+    outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
+    assert all(o.status is ItemStatus.OK for o in outcomes)
+
+
+async def test_a_dead_grader_fails_the_evaluation_not_the_episode(tmp_path: Path) -> None:
+    async def dead(*_: object) -> ItemOutcome:
+        raise GraderError("engine died")
+
+    rollouts = ShardedRollouts(dead, num_workers=1, episodes_in_flight=4, hung_dir=tmp_path)
+    with pytest.raises(GraderError, match="engine died"):
+        await rollouts.play(EPISODES, spec=SPEC, lease=1)

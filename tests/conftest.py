@@ -1,0 +1,29 @@
+"""Shared fixtures: one Ray for the whole session, and the real data when they are there."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real task data; tests that ask for it skip where there is none."""
+    folder = os.environ.get("RL_BENCH_DATA")
+    if not folder:
+        pytest.skip("RL_BENCH_DATA is not set: no real task data on this machine")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A Ray of two CPUs on this machine, as a sweep starts it."""
+    from actors.ray_runtime import ray_runtime
+    from rl_bench.config import ClusterConfig
+
+    with ray_runtime(ClusterConfig(name="test", num_cpus=2)):
+        yield
