@@ -315,9 +315,9 @@ class RunSnapshot:
     event_batches: tuple[pa.RecordBatch, ...]
 
     @property
-    def seq(self) -> int:
-        """Number of ledger entries told of."""
-        return self.view.next_seq
+    def mark(self) -> str:
+        """What the ledger's end looked like: equal marks of one run are equal records."""
+        return f"{self.view.next_seq}@{self.view.last_time_utc}"
 
     def run_rows(self) -> list[RunRow]:
         """Rows of table ``runs``; none while the ledger has no `RunStarted`."""

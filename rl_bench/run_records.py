@@ -134,10 +134,10 @@ class RunRecords:
 
     def _grade(self, submission_id: int, evaluation: Evaluation, entry: Entry) -> None:
         key = self._key(submission_id, evaluation.task)
-        self._add_items(submission_id, evaluation)
         accepted = self._rows.get(key)
-        if accepted is None:
-            return  # A verdict on nothing: the events table still tells of it.
+        if accepted is None or accepted.status == "graded":
+            return  # A verdict on nothing or a second one: the events table still tells of it.
+        self._add_items(submission_id, evaluation)
         task = self.view.tasks[evaluation.task]
         score = score_of(evaluation)
         self._rows[key] = replace(

@@ -9,7 +9,7 @@ the last attempt's baseline and submissions count. The tables keep earlier attem
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
@@ -60,8 +60,6 @@ class TaskView:
         best_submission_id: The first submission that reached ``best``.
         best_unchanged: That submission was the base model itself.
         num_submissions: Accepted for this task.
-        num_graded: Of these, with a score.
-        num_failed: Of these, graded without a score.
         queue_s: Seconds that evaluations waited for a grader, the baseline's included.
         load_s: Seconds spent loading weights.
         grading_s: Seconds of evaluation proper.
@@ -74,8 +72,6 @@ class TaskView:
     best_submission_id: int | None = None
     best_unchanged: bool = False
     num_submissions: int = 0
-    num_graded: int = 0
-    num_failed: int = 0
     last_submission_id: int | None = None
     last_score: float | None = None
     last_failure: str = ""
@@ -84,11 +80,23 @@ class TaskView:
     grading_s: float = 0.0
     num_items: int | None = None
     evaluator_version: str = ""
+    _graded: set[int] = field(default_factory=set)
+    _failed: set[int] = field(default_factory=set)
 
     @property
     def improvement(self) -> float | None:
         """``best`` less ``baseline``, in points."""
         return difference(self.best, self.baseline)
+
+    @property
+    def num_graded(self) -> int:
+        """Submissions with a score."""
+        return len(self._graded)
+
+    @property
+    def num_failed(self) -> int:
+        """Submissions whose evaluation gave no score."""
+        return len(self._failed)
 
     @property
     def num_pending(self) -> int:
@@ -109,17 +117,20 @@ class TaskView:
         self.baseline_failure = failure_of(evaluation)
 
     def fold_submission(self, evaluation: Evaluation, *, submission_id: int, is_base: bool) -> None:
-        """Takes a submission's evaluation; a score above ``best`` becomes the best."""
+        """Takes a submission's evaluation; a score above ``best`` becomes the best.
+
+        A second verdict counts only when the first was a failure, which it then replaces.
+        """
+        if submission_id in self._graded:
+            return
         self._take(evaluation)
         score = score_of(evaluation)
         self.last_submission_id = submission_id
         self.last_score = score
         self.last_failure = failure_of(evaluation)
-        if score is None:
-            self.num_failed += 1
-            return
-        self.num_graded += 1
-        if self.best is None or score > self.best:
+        self._failed.discard(submission_id)
+        (self._failed if score is None else self._graded).add(submission_id)
+        if score is not None and (self.best is None or score > self.best):
             self.best = score
             self.best_submission_id = submission_id
             self.best_unchanged = is_base
@@ -134,6 +145,7 @@ class RunView:
         tasks: One view a task, in the spec's order.
         is_final: The run has ended and will not be tried again.
         budget_s: Seconds the agent may use; ``budget_used_s`` is the last known use of them.
+        last_time_utc: Of the last entry, as the ledger has it.
         budget_known_utc: When ``budget_used_s`` was read; None while the clock stands still.
         duration_s: Seconds from the attempt's start to its last entry, monotonic.
     """
@@ -164,6 +176,7 @@ class RunView:
     started_utc: datetime | None = None
     ended_utc: datetime | None = None
     duration_s: float = 0.0
+    last_time_utc: str = ""
     _attempt_start_s: float = 0.0
     _base_submissions: set[int] = field(default_factory=set)
 
@@ -236,6 +249,7 @@ class RunView:
                 f"run {self.run_id}: entry {entry.seq} folded where {self.next_seq} belongs"
             )
         self.next_seq += 1
+        self.last_time_utc = entry.time_utc
         now = datetime.fromisoformat(entry.time_utc)
         event = entry.event
         if isinstance(event, RunStarted):
@@ -272,6 +286,7 @@ class RunView:
         fresh = RunView(
             run_id=self.run_id,
             next_seq=self.next_seq,
+            last_time_utc=entry.time_utc,
             sweep=event.sweep,
             agent=spec.agent.name,
             driver=spec.driver.name,
@@ -337,8 +352,3 @@ def _mean(values: Iterable[float | None]) -> float | None:
     known = list(values)
     numbers = [value for value in known if value is not None]
     return fmean(numbers) if numbers and len(numbers) == len(known) else None
-
-
-def is_complete(views: Mapping[str, RunView], run_ids: Iterable[str]) -> bool:
-    """Whether every planned run is finished and none ended through infrastructure."""
-    return all(run_id in views and views[run_id].is_finished for run_id in run_ids)

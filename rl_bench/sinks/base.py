@@ -1,0 +1,48 @@
+"""What a result sink is: a view of the ledgers, written by the recorder.
+
+A sink that cannot open stops the sweep at once; one that fails later is warned about and never
+delays or fails a run. Sinks are idempotent: the same snapshot twice leaves what it left once, and a
+later snapshot of a run replaces an earlier one.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rl_bench.records import RunRow, RunSnapshot
+
+
+class Sink(Protocol):
+    """A place where results go beside the ledgers.
+
+    Attributes:
+        name: For warnings, e.g. ``parquet``.
+    """
+
+    name: str
+
+    def open(self) -> None:
+        """Makes ready; called once, before anything is written.
+
+        Raises:
+            SinkError: It cannot take records.
+        """
+        ...
+
+    def write_run(self, snapshot: RunSnapshot) -> None:
+        """Takes a run's records so far; must return soon.
+
+        Raises:
+            SinkError: They could not be taken; the recorder warns and goes on.
+        """
+        ...
+
+    def close(self, rows: Sequence[RunRow]) -> None:
+        """Finishes all writing, and writes the comparison of all runs.
+
+        Args:
+            rows: Table ``runs`` of the whole sweep.
+
+        Raises:
+            SinkError: Something could not be written.
+        """
+        ...
