@@ -1,0 +1,143 @@
+"""The entry point: ``python -m rl_bench.sweep OVERRIDES`` runs a sweep, or resumes it.
+
+Hops from here to the agent's process:
+    1. `main`                      compose, plan, preflight, claim the sweep's name
+    2. `actors.sweep_driver`       starts Ray, recorder and graders
+    3. `actors.sweep_loop`         gives runs to run actors as resources free up
+    4. `actors.run_actor`          holds a run's CPUs and GPUs
+    5. `rl_bench.run`              workspace, baseline, grading API, clock
+    6. `rl_bench.agent_process`    the agent, in its sandbox
+
+Exit codes: 0 every run finished without an infrastructure failure (with ``dry_run=true``: the plan
+is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started; 130 interrupted.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rl_bench import __version__
+from rl_bench.compose import Composed, compose, groups
+from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import expand
+from rl_bench.plan_view import make_console, show_plan
+from rl_bench.preflight import Verdict, preflight, require
+from rl_bench.sweep_claim import claim_sweep
+
+USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+_ABOUT = """\
+Runs a sweep: agents that post-train a base model against a grading API, in parallel, each within
+a wall-clock budget. The same command again resumes it; finished runs are not repeated.
+"""
+_EXAMPLES = """\
+examples:
+  python -m rl_bench.sweep +experiment=quickstart                two modes on two tasks, no GPU
+  python -m rl_bench.sweep +experiment=8b_base dry_run=true      plan, GPU-hours and checks only
+  python -m rl_bench.sweep agent=noop task=gsm8k_mini            one run of the groups' choices
+  python -m rl_bench.sweep +experiment=quickstart budget.wall_clock_s=600 sweep.name=longer
+  python -m rl_bench.sweep agent=command 'agent.argv=[bash,/path/start.sh]' task=alfworld
+
+overrides (Hydra's grammar):
+  GROUP=OPTION                  choose an option
+  GROUP.KEY=VALUE               change a key of the chosen option
+  options.GROUP.NAME.KEY=VALUE  change a key of another option that the sweep names
+  sweep.name=NAME               a name fixes its config; another config needs another name
+  sweep.seeds=[0,1,2]           seeds of every block that names none
+  sweep.exclude=["agent=codex,task=humaneval"]
+  sweep.blocks=[{modes: [sft_only, rl_only], tasks: [gsm8k, alfworld]}]
+  dry_run=true                  show the plan and the checks, start nothing
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the sweep that the command line describes.
+
+    Args:
+        argv: Words after the program's name; by default the process's own.
+
+    Returns:
+        The exit code, see the module's docstring.
+    """
+    try:
+        args = _parse(sys.argv[1:] if argv is None else argv)
+        if args.help:
+            _say(_help_text(groups(config_dirs=args.config_dir)))
+            return 0
+        return _start(compose(args.overrides, config_dirs=args.config_dir))
+    except USAGE_ERRORS as error:
+        _complain(error)
+        return EXIT_USAGE
+    except RlBenchError as error:
+        _complain(error)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        _say("interrupted: the same command resumes where it stopped", to_stderr=True)
+        return EXIT_INTERRUPTED
+
+
+def _start(composed: Composed) -> int:
+    """Checks, then shows the plan or runs it."""
+    experiment = composed.experiment
+    plan = expand(experiment)
+    paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
+    checks = preflight(experiment, plan=plan, paths=paths)
+    if composed.dry_run:
+        show_plan(experiment, plan, checks, console=make_console())
+        return 0
+    require(checks)
+    for check in checks:
+        if check.verdict is Verdict.WARNING:
+            _say(f"warning: {check.name}: {check.detail}", to_stderr=True)
+    # Imported here, since Ray takes longer to import than a plan takes to show.
+    from actors.sweep_driver import run_sweep
+
+    with claim_sweep(paths, experiment=experiment, plan=plan):
+        return run_sweep(experiment, plan, paths)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rl-bench", add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
+    parser.add_argument("--config-dir", type=Path, action="append", default=[])
+    args, overrides = parser.parse_known_args(argv)
+    for word in overrides:
+        if word.startswith("-"):
+            raise ConfigError(
+                f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
+            )
+    args.overrides = overrides
+    return args
+
+
+def _help_text(options: Mapping[str, Sequence[str]]) -> str:
+    width = max(map(len, options))
+    listed = "\n".join(
+        f"  {group:<{width}}  {', '.join(names)}" for group, names in options.items()
+    )
+    return (
+        "usage: python -m rl_bench.sweep [--config-dir DIR] [GROUP=OPTION | KEY=VALUE ...]\n\n"
+        f"{_ABOUT}\ngroups and their options (conf/GROUP/OPTION.yaml):\n{listed}\n\n"
+        f"{_EXAMPLES}\n"
+        "flags:\n"
+        "  --config-dir DIR  a folder with more options, laid out like conf/; may be repeated\n"
+        "  --version, --help\n"
+    )
+
+
+def _complain(error: RlBenchError) -> None:
+    for line in str(error).splitlines():
+        _say(f"error: {line}", to_stderr=True)
+
+
+def _say(text: str, *, to_stderr: bool = False) -> None:
+    stream = sys.stderr if to_stderr else sys.stdout
+    stream.write(text.rstrip("\n") + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""A sweep's name fixes its config, and one driver at a time runs it.
+
+At the first start ``sweep.json`` records the conditions of the experiment and its plan. A later
+start under the same name must have the same conditions, so that resumed runs and earlier ones can
+stand in one table. What does not change a result may differ: see `FREE`.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from pydantic import JsonValue, ValidationError
+
+from rl_bench.config import Experiment, Frozen, RunSpec
+from rl_bench.errors import SweepConflictError
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import run_id
+
+FREE: Mapping[str, frozenset[str]] = {
+    "sink": frozenset({"*"}),
+    "paths": frozenset({"*"}),
+    "cluster": frozenset(
+        {
+            "name",
+            "address",
+            "num_cpus",
+            "num_gpus",
+            "max_parallel_runs",
+            "num_run_retries",
+            "dashboard_port",
+        }
+    ),
+    "grader": frozenset({"name", "num_graders", "num_rollout_workers", "num_retries"}),
+}
+"""Keys that may differ between starts under one name: how much runs at once, where results go and
+how often infrastructure is retried. A run's own resources and an engine's settings are fixed."""
+MAX_SHOWN = 12
+
+
+class SweepRecord(Frozen):
+    """What ``sweep.json`` holds.
+
+    Attributes:
+        conditions: The experiment less the keys in `FREE`, as JSON.
+        run_ids: The plan, in order.
+    """
+
+    version: int = 1
+    created_utc: str
+    conditions: dict[str, JsonValue]
+    run_ids: tuple[str, ...]
+
+
+@contextmanager
+def claim_sweep(
+    paths: SweepPaths, *, experiment: Experiment, plan: Sequence[RunSpec]
+) -> Iterator[None]:
+    """Holds the sweep's name while its runs are driven.
+
+    Raises:
+        SweepConflictError: Another process drives this sweep, or its config differs.
+    """
+    paths.root.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(paths.lock, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise SweepConflictError(
+            f"sweep '{experiment.sweep.name}' is being run by another process ({paths.lock})",
+            cure="Wait for it or stop it, or choose another sweep.name=",
+        ) from error
+    try:
+        check_sweep_config(paths, experiment, plan)
+        yield
+    finally:
+        lock.release()
+
+
+def check_sweep_config(
+    paths: SweepPaths, experiment: Experiment, plan: Sequence[RunSpec], *, write: bool = True
+) -> None:
+    """Compares the experiment with what the sweep's name is fixed to, and fixes it the first time.
+
+    With ``write=False`` it only compares.
+
+    Raises:
+        SweepConflictError: The conditions or the runs differ; the message lists the differences.
+    """
+    now = SweepRecord(
+        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        conditions=conditions(experiment),
+        run_ids=tuple(run_id(spec) for spec in plan),
+    )
+    if not paths.config.exists():
+        if write:
+            _write_atomically(paths.config, now.model_dump_json(indent=1))
+        return
+    try:
+        before = SweepRecord.model_validate_json(paths.config.read_text())
+    except ValidationError as error:
+        raise SweepConflictError(
+            f"{paths.config} cannot be read as a sweep's record",
+            cure="Restore it, or choose another sweep.name=",
+        ) from error
+    lines = _differences(before, now)
+    if lines:
+        raise SweepConflictError(
+            f"sweep '{experiment.sweep.name}' exists with another config: " + "; ".join(lines),
+            cure="Choose another name with sweep.name=, or restore the config",
+        )
+
+
+def conditions(experiment: Experiment) -> dict[str, JsonValue]:
+    """The part of an experiment that fixes its results, as JSON values."""
+    dumped: dict[str, JsonValue] = json.loads(experiment.model_dump_json())
+    fixed: dict[str, JsonValue] = {}
+    for group, value in dumped.items():
+        free = FREE.get(group, frozenset())
+        if free != {"*"}:
+            fixed[group] = (
+                {k: v for k, v in value.items() if k not in free}
+                if isinstance(value, dict)
+                else value
+            )
+    return fixed
+
+
+def _differences(before: SweepRecord, now: SweepRecord) -> list[str]:
+    old, new = _flat(before.conditions), _flat(now.conditions)
+    lines = [
+        f"{key}: {_shown(old.get(key))} before, {_shown(new.get(key))} now"
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    ]
+    if not lines and before.run_ids != now.run_ids:
+        lines = [f"plan: {len(before.run_ids)} runs before, {len(now.run_ids)} now, other ids"]
+    extra = len(lines) - MAX_SHOWN
+    return [*lines[:MAX_SHOWN], *([f"and {extra} more"] if extra > 0 else [])]
+
+
+def _flat(value: JsonValue, prefix: str = "") -> dict[str, JsonValue]:
+    """Leaves by dotted path; lists of plain values are leaves."""
+    if isinstance(value, dict) and value:
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        items = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return {prefix: value}
+    leaves: dict[str, JsonValue] = {}
+    for key, item in items:
+        leaves |= _flat(item, f"{prefix}.{key}" if prefix else key)
+    return leaves
+
+
+def _shown(value: JsonValue) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Temp file, fsync, rename: a killed start leaves either no record or a whole one."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    with part.open("w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)

@@ -1,0 +1,37 @@
+"""Which class implements which ``kind`` of task.
+
+Classes are named, not imported: a plan and a workspace must not pay for another task's imports.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from rl_bench.config import TaskConfig
+from rl_bench.errors import ConfigError
+from rl_bench.tasks.base import Task
+
+KINDS: Mapping[str, str] = {
+    "alfworld": "rl_bench.tasks.alfworld:ALFWorldTask",
+    "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
+}
+"""Kind to ``module:class``; the class is called with its config and ``cache=``."""
+PLANNED = frozenset({"humaneval", "alpacaeval", "webshop", "deepsearchqa"})
+"""Kinds whose protocol `conf/task` states and whose code is still to be written."""
+
+
+def make_task(config: TaskConfig, *, cache: Path) -> Task:
+    """Makes the task that a config describes; ``cache`` is where it may keep what it builds.
+
+    Raises:
+        ConfigError: The kind is unknown, or planned but not implemented.
+    """
+    if config.kind not in KINDS:
+        what = "is not implemented yet" if config.kind in PLANNED else "does not exist"
+        raise ConfigError(
+            f"task {config.name}: kind '{config.kind}' {what}", cure=f"Choices: {', '.join(KINDS)}"
+        )
+    module, _, name = KINDS[config.kind].partition(":")
+    make = cast(Callable[..., Task], getattr(import_module(module), name))
+    return make(config, cache=cache)
