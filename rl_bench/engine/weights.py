@@ -1,0 +1,92 @@
+"""Looks at every weight of a checkpoint before an engine sees it, one tensor at a time.
+
+A NaN loads into an engine without a word and can outlive its checkpoint in the KV cache, so the
+weights are proved finite first. The same pass sums each tensor up, by which the canary knows
+whether two checkpoints should answer differently, and compares a tied model's spare head with its
+embedding.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import safe_open
+
+from rl_bench.checkpoint import HEAD, CheckpointHeader
+from rl_bench.errors import SubmissionError
+
+
+class TensorSummary(NamedTuple):
+    """Smallest and largest element and the sum, in double precision."""
+
+    low: float
+    high: float
+    total: float
+
+
+def scan_weights(
+    header: CheckpointHeader, files: list[Path], *, dtype: torch.dtype
+) -> dict[str, TensorSummary]:
+    """Proves that every weight is finite, also once cast to the engine's ``dtype``.
+
+    Memory: one tensor at a time, mapped from the page cache.
+
+    Args:
+        header: The checkpoint's header.
+        files: Its weight files.
+        dtype: What the engine computes in.
+
+    Returns:
+        A summary of every floating-point tensor by name: equal weights give equal summaries.
+
+    Raises:
+        SubmissionError: ``non_finite`` or ``untied_head``, naming the tensor and its file.
+    """
+    summaries: dict[str, TensorSummary] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  not a mapping
+                tensor = tensors.get_tensor(name)
+                if tensor.is_floating_point() and tensor.numel():
+                    summaries[name] = _summarise(tensor)
+                    _check_finite(name, file, summaries[name], dtype=dtype)
+    if header.tied and HEAD in summaries:
+        _check_tied(summaries, file=files[-1])
+    return summaries
+
+
+def _summarise(tensor: torch.Tensor) -> TensorSummary:
+    if tensor.element_size() == 1:  # float8 has no reductions
+        tensor = tensor.to(torch.float32)
+    low, high = torch.aminmax(tensor)
+    return TensorSummary(low.item(), high.item(), tensor.sum(dtype=torch.float64).item())
+
+
+def _check_finite(name: str, file: Path, summary: TensorSummary, *, dtype: torch.dtype) -> None:
+    limit = torch.finfo(dtype).max
+    # NaN compares false with everything, so the test is for what is in range.
+    if -limit <= summary.low and summary.high <= limit:
+        return
+    finite = summary.low > -float("inf") and summary.high < float("inf")
+    raise SubmissionError(
+        f"{name} in {file.name} holds "
+        + (f"values beyond the range of {str(dtype).removeprefix('torch.')}" if finite else "")
+        + ("" if finite else "NaN or infinite values"),
+        cure="the training diverged: submit an earlier checkpoint, or train with a lower rate",
+        reason="non_finite",
+        file=file.name,
+    )
+
+
+def _check_tied(summaries: dict[str, TensorSummary], *, file: Path) -> None:
+    """An engine ignores a tied model's own head: a head that was trained apart would be lost."""
+    embeddings = [
+        summary for name, summary in summaries.items() if name.endswith("embed_tokens.weight")
+    ]
+    if embeddings and embeddings[0] != summaries[HEAD]:
+        raise SubmissionError(
+            f"{HEAD} differs from the embedding, though config.json ties the two",
+            cure="save the tied model with save_pretrained, which leaves the head out",
+            reason="untied_head",
+            file=file.name,
+        )

@@ -1,0 +1,134 @@
+"""Reads the header of a safetensors file: names, dtypes, shapes and places, never a tensor.
+
+The format (https://github.com/huggingface/safetensors#format): eight bytes with the length of a
+JSON object, the object, then the tensors' bytes without gaps. A file whose size is not what its
+header promises was cut short or written twice, and is refused here.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from rl_bench.errors import SubmissionError
+
+MAX_HEADER_BYTES = 100_000_000
+"""The format's own limit on the length of a header."""
+
+BITS = MappingProxyType(
+    {
+        "BOOL": 8,
+        "U8": 8,
+        "I8": 8,
+        "F8_E4M3": 8,
+        "F8_E5M2": 8,
+        "F8_E8M0": 8,
+        "I16": 16,
+        "U16": 16,
+        "F16": 16,
+        "BF16": 16,
+        "I32": 32,
+        "U32": 32,
+        "F32": 32,
+        "I64": 64,
+        "U64": 64,
+        "F64": 64,
+        "C64": 64,
+        "F4": 4,
+    }
+)
+"""Bits of an element, by the format's dtype names."""
+
+_SAVE_AGAIN = "save the model again with save_pretrained and wait until it has returned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """A tensor as its file's header describes it; ``dtype`` as the format spells it, e.g. BF16."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_tensor_specs(file: Path) -> Mapping[str, TensorSpec]:
+    """The tensors that ``file`` holds, by name.
+
+    Raises:
+        SubmissionError: ``malformed_header`` or ``truncated_shard``.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(8)
+        if len(prefix) < 8:
+            raise _truncated(file, f"it has {size} bytes, too few for a header")
+        (length,) = struct.unpack("<Q", prefix)
+        if length > MAX_HEADER_BYTES:
+            raise _malformed(file, f"its header claims {length} bytes")
+        text = stream.read(length)
+    if len(text) < length:
+        raise _truncated(file, f"its header has {len(text)} of {length} bytes")
+    specs, data_bytes = _parse(file, text)
+    expected = 8 + length + data_bytes
+    if size < expected:
+        raise _truncated(file, f"it has {size} bytes of {expected}")
+    if size > expected:
+        raise _malformed(file, f"it has {size} bytes where its header accounts for {expected}")
+    return specs
+
+
+def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
+    try:
+        header = json.loads(text)
+    except ValueError as error:
+        raise _malformed(file, "its header is not JSON") from error
+    if not isinstance(header, dict):
+        raise _malformed(file, "its header is not a JSON object")
+    specs: dict[str, TensorSpec] = {}
+    spans: list[tuple[int, int]] = []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        specs[name], span = _parse_entry(file, name, entry)
+        spans.append(span)
+    end = 0
+    for start, stop in sorted(spans):
+        if start != end:
+            raise _malformed(file, f"its tensors overlap or leave a gap at byte {end}")
+        end = stop
+    return specs, end
+
+
+def _parse_entry(file: Path, name: str, entry: object) -> tuple[TensorSpec, tuple[int, int]]:
+    try:
+        assert isinstance(entry, dict)
+        dtype = entry["dtype"]
+        shape = tuple(entry["shape"])
+        start, stop = entry["data_offsets"]
+        bits = BITS[dtype]
+        assert all(type(value) is int and value >= 0 for value in (*shape, start, stop))
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
+        raise _malformed(file, f"its entry for {name} is not valid") from error
+    if (stop - start) * 8 != math.prod(shape) * bits:
+        raise _malformed(file, f"{name} takes {stop - start} bytes, not those of its shape {shape}")
+    return TensorSpec(dtype=dtype, shape=shape), (start, stop)
+
+
+def _malformed(file: Path, what: str) -> SubmissionError:
+    return SubmissionError(
+        f"{file.name} is not a valid safetensors file: {what}",
+        cure=_SAVE_AGAIN,
+        reason="malformed_header",
+        file=file.name,
+    )
+
+
+def _truncated(file: Path, what: str) -> SubmissionError:
+    return SubmissionError(
+        f"{file.name} was cut short: {what}",
+        cure=_SAVE_AGAIN,
+        reason="truncated_shard",
+        file=file.name,
+    )
