@@ -43,7 +43,13 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
     config = experiment.grader
     hung_dir = paths.logs / "hung_episodes"
     hung_dir.mkdir(parents=True, exist_ok=True)
-    recorder = _actor(Recorder, {"num_cpus": 0, "max_restarts": FOREVER}, paths, experiment.sink)
+    recorder = _actor(
+        Recorder,
+        {"num_cpus": 0, "max_restarts": FOREVER},
+        paths,
+        config=experiment.sink,
+        sweep=experiment.sweep.name,
+    )
     workers = tuple(
         _actor(
             RolloutWorker,
@@ -124,7 +130,7 @@ def _actor(cls: type, options: dict[str, float], *args: object, **kwargs: object
 def _make_engine(config: GraderConfig, log_dir: Path, model: ModelConfig) -> Engine:
     from rl_bench.engine.vllm_engine import VllmEngine  # imports torch: only where it is used
 
-    return VllmEngine(config, model, log_dir=log_dir)
+    return VllmEngine.from_config(config, model, log_folder=log_dir)
 
 
 def _make_task(cache: Path, config: TaskConfig) -> Task:
