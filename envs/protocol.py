@@ -35,8 +35,15 @@ class Prompt:
 class PromptProtocol(Protocol):
     """Renders prompts and reads actions."""
 
-    name: str
-    stop: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """The protocol's name, as `envs.protocols.get_protocol` takes it."""
+        ...
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Strings that end a completion."""
+        ...
 
     def prompt(self, turns: Sequence[Turn], observation: str) -> Prompt:
         """The prompt for the next action, after ``turns``, on seeing ``observation``."""

@@ -1,0 +1,140 @@
+"""The published ReAct protocol for ALFWorld: two worked examples, then the game as a transcript.
+
+A prompt is a header, two example transcripts of the goal's kind (the file's number 1, then 0), the
+sentence that begins the task, and the game so far with ``>`` before each action. The examples come
+from a file (``alfworld_3prompts.json`` of the ReAct repository), since they are not this project's
+to ship; the header is this project's own wording and can be set.
+
+Dialects. The examples say ``put X in/on Y`` and are answered "You put ...". Games of ALFWorld 2.1.2
+and later, which the installed engine reads, know only ``move X to Y``: there ``put`` does nothing.
+``react`` keeps the examples as published, which is what published scores were measured with;
+``react_move`` rewrites them to the games' dialect.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from envs.protocol import Prompt, Turn
+
+HEADER = "You act in a household through short text commands. Two solved tasks come first.\n"
+PROMPTS_FILE = "react/alfworld_3prompts.json"
+KINDS = ("put", "examine", "clean", "heat", "cool", "puttwo")
+"""The kinds of examples in the file, one for each task type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReactProtocol:
+    """Few-shot transcripts as raw text.
+
+    Args:
+        examples: Goal kind to its two example transcripts, in prompt order.
+        header: The first lines of every prompt.
+    """
+
+    examples: Mapping[str, tuple[str, str]] = field(repr=False)
+    header: str = HEADER
+    name: str = "react"
+    stop: tuple[str, ...] = ("\n",)
+
+    @classmethod
+    def published(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
+        """The examples as published.
+
+        Args:
+            prompts: The file; default: ``react/alfworld_3prompts.json`` below ``RL_BENCH_DATA``.
+            header: The first lines of every prompt.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: The file lacks an example.
+        """
+        return cls(examples=load_examples(prompts), header=header)
+
+    @classmethod
+    def matched(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
+        """The examples in the dialect of current games; arguments as in `published`."""
+        examples = {
+            kind: (to_move_dialect(first), to_move_dialect(second))
+            for kind, (first, second) in load_examples(prompts).items()
+        }
+        return cls(examples=examples, header=header, name="react_move")
+
+    def prompt(self, turns: Sequence[Turn], observation: str) -> Prompt:
+        """See `envs.protocol.PromptProtocol.prompt`."""
+        shown = [*(turn.observation for turn in turns), observation]
+        first, second = self.examples[goal_kind(shown[0])]
+        parts = [self.header, first, second, "\nHere is the task.\n", _squeezed(shown[0]), "\n>"]
+        for turn, answer in zip(turns, shown[1:], strict=True):
+            parts.append(f" {turn.action}\n{answer}\n>")
+        return Prompt(text="".join(parts))
+
+    def action(self, completion: str) -> str:
+        """The first line, without a leading prompt sign."""
+        lines = completion.strip().splitlines()
+        return lines[0].strip().removeprefix(">").strip() if lines else ""
+
+
+def _squeezed(observation: str) -> str:
+    """Without blank lines, as in the examples."""
+    return "\n".join(line for line in observation.splitlines() if line.strip())
+
+
+def goal_kind(observation: str) -> str:
+    """The kind of examples that fits the task stated in an episode's first observation."""
+    goal = observation.lower().rpartition("your task is to:")[2]
+    words = set(re.findall(r"[a-z]+", goal))
+    if "two" in words:
+        return "puttwo"
+    if words & {"examine", "look"}:
+        return "examine"
+    for kind, signs in (("clean", {"clean"}), ("heat", {"heat", "hot"}), ("cool", {"cool"})):
+        if words & signs:
+            return kind
+    return "put"
+
+
+def to_move_dialect(transcript: str) -> str:
+    """Rewrites ``put X in/on Y`` commands and their answers as the current games have them."""
+    thing = r"([a-z]+ \d+)"
+    commands = re.sub(rf"^> put {thing} in/on {thing}$", r"> move \1 to \2", transcript, flags=re.M)
+    return re.sub(
+        rf"^You put the {thing} in/on the {thing}\.$",
+        r"You move the \1 to the \2.",
+        commands,
+        flags=re.M,
+    )
+
+
+def prompts_path(prompts: str = "") -> Path:
+    """The examples' file: ``prompts``, or its place below ``RL_BENCH_DATA``.
+
+    Raises:
+        FileNotFoundError: There is no such file; says where to get it.
+    """
+    path = Path(prompts or Path(os.environ.get("RL_BENCH_DATA", ".")) / PROMPTS_FILE)
+    if path.is_file():
+        return path
+    raise FileNotFoundError(
+        f"ReAct examples not found at {path}. Take prompts/alfworld_3prompts.json of "
+        "github.com/ysymyth/ReAct and name it in the task's settings.react_prompts, or set "
+        "RL_BENCH_DATA to a folder that holds react/alfworld_3prompts.json."
+    )
+
+
+def load_examples(prompts: str = "") -> dict[str, tuple[str, str]]:
+    """Reads the examples: goal kind to two transcripts, in prompt order."""
+    return _read_examples(prompts_path(prompts))
+
+
+@lru_cache(maxsize=4)
+def _read_examples(path: Path) -> dict[str, tuple[str, str]]:
+    data = json.loads(path.read_text())
+    try:
+        return {k: (str(data[f"react_{k}_1"]), str(data[f"react_{k}_0"])) for k in KINDS}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} lacks the example {error}") from error

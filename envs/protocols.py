@@ -1,0 +1,46 @@
+"""The prompt protocols of the interactive tasks, by name.
+
+`get_protocol` takes ``name`` or ``name:{json settings}``, so that a protocol with its settings is
+one string that crosses processes; `protocol_spec` makes such a string.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+
+from envs.protocol import PromptProtocol
+from envs.protocol_chat import ChatProtocol
+from envs.protocol_react import ReactProtocol
+
+_MAKERS: Mapping[str, Callable[..., PromptProtocol]] = {
+    "chat": ChatProtocol,
+    "chat_rules": ChatProtocol.with_rules,
+    "react": ReactProtocol.published,
+    "react_move": ReactProtocol.matched,
+}
+
+
+def get_protocol(name: str, **settings: str) -> PromptProtocol:
+    """Makes a protocol.
+
+    Args:
+        name: ``chat``, ``chat_rules``, ``react`` or ``react_move``, optionally followed by a colon
+            and settings as a JSON object.
+        settings: The protocol's own settings; they win over those in ``name``.
+
+    Raises:
+        ValueError: The name or a setting is unknown; tells the choices.
+        FileNotFoundError: A file that the protocol needs is missing; tells where to get it.
+    """
+    kind, _, text = name.partition(":")
+    if kind not in _MAKERS:
+        raise ValueError(f"unknown prompt protocol {kind!r}; choices: {', '.join(_MAKERS)}")
+    given = json.loads(text) if text else {}
+    try:
+        return _MAKERS[kind](**{**given, **settings})
+    except TypeError as error:
+        raise ValueError(f"prompt protocol {kind}: {error}") from error
+
+
+def protocol_spec(name: str, **settings: str) -> str:
+    """``name`` and its settings as one string for `get_protocol`."""
+    return f"{name}:{json.dumps(settings, sort_keys=True)}" if settings else name
