@@ -10,6 +10,7 @@ Neither engine is thread-safe; several in one thread are fine. Keep one and reus
 maps its own copy of a 34 MB library that cannot be unmapped.
 """
 
+import hashlib
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from envs.alfworld_games import GameData, load_game
+from envs.alfworld_facts import Facts, Subtypes, parse_atom, subtypes
+from envs.alfworld_games import load_game, parse_game, read_game
 from envs.alfworld_grammar import Binding, Grammar, load_grammar
 from envs.alfworld_translation import Translation, TranslationCache, versions
 from envs.errors import EnvironmentBroken
@@ -86,7 +88,7 @@ def make_engine(kind: EngineKind = "auto", *, cache_dir: Path | None = None) -> 
             stacklevel=2,
         )
         kind = "stock"
-    return StockEngine() if kind == "stock" else FastEngine(cache_dir=cache_dir)
+    return StockEngine() if kind == "stock" else FastEngine(game_store(cache_dir))
 
 
 class StockEngine:
@@ -128,46 +130,46 @@ class _Operator:
 
 
 @dataclass(slots=True)
-class _Game:
+class PreparedGame:
     """Everything about a game that does not change while it is played."""
 
     translation: Translation
     grammar: Grammar
-    subtypes: "_Subtypes"
-    facts: "_Facts | None" = None
+    subtypes: Subtypes
+    facts: Facts | None = None
     entities: Mapping[str, Any] = field(default_factory=dict)
     operators: dict[str, _Operator] = field(default_factory=dict)
 
 
-class FastEngine:
-    """The stock engine's observations at a fraction of its cost."""
+class GameStore:
+    """Games made ready to play, by content; shared by all engines of a process.
 
-    def __init__(self, *, cache_dir: Path | None = None) -> None:
-        import fast_downward
+    Args:
+        cache_dir: Folder for translations, shared between processes; ``None``: memory only.
+    """
 
-        self._downward = fast_downward
-        self._lib = fast_downward.load_lib()
+    def __init__(self, cache_dir: Path | None = None) -> None:
         self._translations = TranslationCache(cache_dir)
         self._versions = versions()
-        self._games: OrderedDict[Path, tuple[GameData, _Game]] = OrderedDict()
-        self._game: _Game | None = None
-        self._facts = _Facts({}, {}, _Subtypes(()))
-        self._commands: list[str] = []
-        self._applicable: list[tuple[int, int, _Operator]] = []
+        self._games: OrderedDict[str, PreparedGame] = OrderedDict()
 
-    def load(self, game: Path) -> None:
-        """See `Engine.load`. The file is read again, so a changed game is seen."""
-        data = load_game(game)
-        known = self._games.get(game)
-        if known is None or known[0] != data:
-            known = (data, self._prepare(game, data))
-        self._games[game] = known
-        self._games.move_to_end(game)
+    def get(self, game: Path) -> PreparedGame:
+        """Reads the file again, so that a changed file is another game.
+
+        Raises:
+            EnvironmentBroken: The file is missing or broken.
+        """
+        raw = read_game(game)
+        key = hashlib.sha256(raw).hexdigest()
+        if key not in self._games:
+            self._games[key] = self._prepare(game, raw)
+        self._games.move_to_end(key)
         while len(self._games) > _MEMORY_GAMES:
             self._games.popitem(last=False)
-        self._game = known[1]
+        return self._games[key]
 
-    def _prepare(self, game: Path, data: GameData) -> _Game:
+    def _prepare(self, game: Path, raw: bytes) -> PreparedGame:
+        data = parse_game(raw, name=str(game))
         try:
             translation = self._translations.get(
                 domain=data["pddl_domain"], problem=data["pddl_problem"], versions=self._versions
@@ -177,7 +179,32 @@ class FastEngine:
             raise EnvironmentBroken(
                 f"game file {game} cannot be translated: {type(error).__name__}: {error}"
             ) from error
-        return _Game(translation, grammar, _subtypes(translation.types))
+        return PreparedGame(translation, grammar, subtypes(translation.types))
+
+
+@lru_cache(maxsize=8)
+def game_store(cache_dir: Path | None) -> GameStore:
+    """The process's store for that cache folder."""
+    return GameStore(cache_dir)
+
+
+class FastEngine:
+    """The stock engine's observations at a fraction of its cost."""
+
+    def __init__(self, store: GameStore) -> None:
+        import fast_downward
+
+        self._downward = fast_downward
+        self._lib = fast_downward.load_lib()
+        self._store = store
+        self._game: PreparedGame | None = None
+        self._facts = Facts({}, {}, Subtypes(()))
+        self._commands: list[str] = []
+        self._applicable: list[tuple[int, int, _Operator]] = []
+
+    def load(self, game: Path) -> None:
+        """See `Engine.load`."""
+        self._game = self._store.get(game)
 
     def reset(self) -> Observed:
         """See `Engine.reset`."""
@@ -199,22 +226,22 @@ class FastEngine:
         effects = (self._downward.Atom * num_effects)()
         self._lib.apply_operator(identifier, effects)
         for effect in effects:
-            self._facts.make_true(*_parse_atom(effect.name))
+            self._facts.make_true(*parse_atom(effect.name))
         return self._observe(self._render(operator.feedback, operator.binding))
 
-    def _loaded(self) -> _Game:
+    def _loaded(self) -> PreparedGame:
         if self._game is None:
             raise EnvironmentBroken("no game is loaded")
         return self._game
 
-    def _first_facts(self, game: _Game) -> "_Facts":
-        facts = _Facts({}, game.translation.objects, game.subtypes)
+    def _first_facts(self, game: PreparedGame) -> Facts:
+        facts = Facts({}, game.translation.objects, game.subtypes)
         for name, arguments in game.translation.facts:
             facts.add(name, arguments)
         atoms = (self._downward.Atom * self._lib.get_state_size())()
         self._lib.get_state(atoms)
         for atom in atoms:
-            name, arguments = _parse_atom(atom.name)
+            name, arguments = parse_atom(atom.name)
             if not name.startswith("not_"):
                 facts.add(name, arguments)
         return facts
@@ -247,116 +274,20 @@ class FastEngine:
         texts = game.grammar.actions[action]
         asked = {p.removeprefix("not_") for p in game.grammar.predicates(texts.template)}
         fixed = not (asked & game.translation.changing)
-        command = self._fill(texts.template, binding) if fixed else None
+        command = self._render(texts.template, binding) if fixed else None
         return _Operator(binding, texts.feedback, command, texts.template)
 
     def _command(self, operator: _Operator) -> str:
         if operator.command is not None:
             return operator.command
-        return self._fill(operator.template, operator.binding)
-
-    def _fill(self, template: str, binding: Binding) -> str:
-        return self._render(template, binding)
+        return self._render(operator.template, operator.binding)
 
     def _render(self, text: str, binding: Binding) -> str:
         game = self._loaded()
         return game.grammar.render(text, facts=self._facts, entities=game.entities, binding=binding)
 
 
-def _parse_atom(text: str) -> tuple[str, tuple[str, ...]]:
-    """``Atom p(a, b)`` or ``NegatedAtom p(a, b)`` as predicate and arguments."""
-    kind, rest = text.split(" ", 1)
-    name, arguments = rest.split("(", 1)
-    split = tuple(a for a in arguments[:-1].split(", ") if a)
-    return ("not_" + name if kind == "NegatedAtom" else name), split
-
-
-class _Subtypes:
-    """For a tuple of types, every tuple of types at or below it, in the engine's order."""
-
-    def __init__(self, types: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
-        from textworld.logic import Type, TypeHierarchy
-
-        self._hierarchy = TypeHierarchy()
-        declared: set[str] = set()
-        for name, supertypes in types:
-            if name not in declared:  # "object" is both PDDL's root and ALFWorld's: the root wins
-                declared.add(name)
-                self._hierarchy.add(Type(name, supertypes))
-        self._known: dict[tuple[str, ...], tuple[tuple[str, ...], ...]] = {}
-
-    def below(self, types: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-        """The tuples at or below ``types``."""
-        found = self._known.get(types)
-        if found is None:
-            closure = self._hierarchy.multi_subtypes([self._hierarchy.get(t) for t in types])
-            found = tuple(tuple(t.name for t in option) for option in closure)
-            self._known[types] = found
-        return found
-
-
-@lru_cache(maxsize=16)
-def _subtypes(types: tuple[tuple[str, tuple[str, ...]], ...]) -> _Subtypes:
-    return _Subtypes(types)
-
-
-_Signature = tuple[str, tuple[str, ...]]
-
-
-class _Facts:
-    """The facts that hold now, by predicate and argument types, sorted when asked for."""
-
-    def __init__(
-        self,
-        facts: dict[_Signature, set[tuple[str, ...]]],
-        types: Mapping[str, str],
-        subtypes: _Subtypes,
-    ) -> None:
-        self._facts = facts
-        self._types = types
-        self._subtypes = subtypes
-        self._sorted: dict[_Signature, list[tuple[str, ...]]] = {}
-
-    def copy(self) -> "_Facts":
-        """An independent copy."""
-        facts = {signature: set(known) for signature, known in self._facts.items()}
-        copied = _Facts(facts, self._types, self._subtypes)
-        copied._sorted = dict(self._sorted)
-        return copied
-
-    def matches(self, predicate: str, types: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """See `envs.alfworld_grammar.Facts`."""
-        for option in self._subtypes.below(types):
-            signature = (predicate, option)
-            if self._facts.get(signature):
-                known = self._sorted.get(signature)
-                if known is None:
-                    known = self._sorted[signature] = sorted(self._facts[signature])
-                yield from known
-
-    def add(self, name: str, arguments: tuple[str, ...]) -> None:
-        """Records a fact."""
-        signature = self._signature(name, arguments)
-        self._facts.setdefault(signature, set()).add(arguments)
-        self._sorted.pop(signature, None)
-
-    def make_true(self, name: str, arguments: tuple[str, ...]) -> None:
-        """Records an effect: the fact holds, its opposite no longer does."""
-        opposite = name.removeprefix("not_") if name.startswith("not_") else "not_" + name
-        signature = self._signature(opposite, arguments)
-        self._facts.get(signature, set()).discard(arguments)
-        self._sorted.pop(signature, None)
-        self.add(name, arguments)
-
-    def entities(self) -> set[str]:
-        """Every entity that some fact mentions."""
-        return {a for known in self._facts.values() for arguments in known for a in arguments}
-
-    def _signature(self, name: str, arguments: tuple[str, ...]) -> _Signature:
-        return name, tuple(self._types[a] for a in arguments)
-
-
-def _entities(facts: _Facts, types: Mapping[str, str]) -> Mapping[str, Any]:
+def _entities(facts: Facts, types: Mapping[str, str]) -> Mapping[str, Any]:
     """Entity id to what grammar expressions see, named as ALFWorld names it."""
     from alfworld.agents.utils.misc import Demangler
     from textworld.generator.game import EntityInfo

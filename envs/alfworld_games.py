@@ -273,15 +273,28 @@ def load_game(game: Path) -> GameData:
     Raises:
         EnvironmentBroken: The file is missing, torn or lacks a part; names file and part.
     """
+    return parse_game(read_game(game), name=str(game))
+
+
+def read_game(game: Path) -> bytes:
+    """The bytes of a game file; raises as `load_game`."""
     try:
-        data = json.loads(game.read_bytes())
-    except (OSError, ValueError) as error:
+        return game.read_bytes()
+    except OSError as error:
         raise EnvironmentBroken(f"game file {game} cannot be read: {error}") from error
+
+
+def parse_game(raw: bytes, *, name: str) -> GameData:
+    """Parses the bytes of the game file ``name``; raises as `load_game`."""
+    try:
+        data = json.loads(raw)
+    except ValueError as error:
+        raise EnvironmentBroken(f"game file {name} cannot be read: {error}") from error
     missing = {"pddl_domain", "grammar", "pddl_problem"} - set(
         data if isinstance(data, dict) else ()
     )
     if missing:
-        raise EnvironmentBroken(f"game file {game} lacks {', '.join(sorted(missing))}")
+        raise EnvironmentBroken(f"game file {name} lacks {', '.join(sorted(missing))}")
     return GameData(
         pddl_domain=str(data["pddl_domain"]),
         grammar=str(data["grammar"]),
