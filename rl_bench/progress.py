@@ -188,6 +188,11 @@ class Progress:
             self._print(lines, line, now=now)
         self._before = dict(views)
 
+    def say(self, text: str) -> None:
+        """Prints one line of what is going on, above the table where there is one."""
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
+
     def _print(self, lines: Iterable[str], totals_line: str, *, now: datetime) -> None:
         num_finished = totals_line.split(" · ", 1)[0]
         stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +19,8 @@ from rl_bench.run_view import RunView, TaskView
 
 EXIT_OK = 0
 EXIT_INCOMPLETE = 1
+
+_FILE_WIDTH = 180
 
 
 class Failure(NamedTuple):
@@ -76,11 +79,10 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
 
 def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> Table:
     """One row a run and task, in the plan's order."""
-    table = Table(title=f"{len(plan)} runs", title_justify="left", header_style="bold")
+    table = Table(title=f"{len(plan)} runs", title_justify="left", header_style="bold", box=SIMPLE)
     for heading in ("run", "agent", "driver", "mode", "task", "model", "seed", "end"):
         table.add_column(heading, overflow="fold")
-    headings = ("baseline", "best", "gain", "submissions", "failed", "budget used", "duration")
-    for heading in headings:
+    for heading in ("base", "best", "gain", "subs", "failed", "budget used", "duration"):
         table.add_column(heading, justify="right")
     for run in plan:
         view = views.get(run.run_id)
@@ -107,12 +109,13 @@ def show(
         paths: Of the sweep.
         sink: Tells whether there is a W&B folder to sync.
         command: What the user typed: typed again it runs what has not finished.
-        console: Where; standard output by default. Off a terminal the table is not narrowed.
+        console: Where; standard output by default. One that is no terminal is made wide enough.
     """
     out = console or Console()
-    width = None if out.is_terminal else max(out.width, 160)
+    if not out.is_terminal:
+        out.width = max(out.width, _FILE_WIDTH)
     out.print()
-    out.print(run_table(views, plan), width=width)
+    out.print(run_table(views, plan))
     found = failures(views, plan)
     if found:
         out.print("Failures by class (never counted as scores):", style="bold")

@@ -1,0 +1,130 @@
+"""The live table and the plain lines show states, scores and what does not fit."""
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from rl_bench.events import RunEnd
+from rl_bench.progress import Progress, changes, duration, planned, render
+from rl_bench.run_view import RunView, fold_all
+
+MakeStory = Callable[..., Any]
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def text_of(views: dict[str, RunView], stories: list[Any], *, max_rows: int = 24) -> str:
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    plan = planned({story.run_id: story.spec for story in stories})
+    console.print(render(views, plan, now=NOW, max_rows=max_rows))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_table_shows_scores_and_missing_ones_apart(story: MakeStory) -> None:
+    good = story("aaaa").start().baseline(0.0).submit(1, 41.5).submit(2, None, failure="x")
+    waiting = story("bbbb")
+    text = text_of({"aaaa": fold_all("aaaa", good.entries)}, [good, waiting])
+    (line,) = (line for line in text.splitlines() if line.startswith("aaaa"))
+    assert line.split()[6:12] == ["running", "0.0", "41.5", "+41.5", "2", "(1"]
+    (line,) = (line for line in text.splitlines() if line.startswith("bbbb"))
+    assert line.split()[6:] == ["pending", "–", "–", "–", "0", "10:00"]
+    assert "0/2 runs finished · 1 active · 1 waiting · 2 submissions" in text
+
+
+def test_multi_shows_every_task(story: MakeStory) -> None:
+    run = story("m", tasks=("alfworld", "gsm8k")).start().baseline(1.0, 2.0).submit(1, 3.0, None)
+    lines = text_of({"m": fold_all("m", run.entries)}, [run]).splitlines()
+    assert [line.split()[0] for line in lines if "alfworld" in line] == ["m"]
+    assert "gsm8k" in lines[2]
+    assert lines[2].split()[1:4] == ["2.0", "–", "–"]
+
+
+def test_more_runs_than_fit_shows_active_ones_and_counts(story: MakeStory) -> None:
+    stories = [story(f"run{i:02}") for i in range(30)]
+    for done in stories[:10]:
+        done.start().baseline(0.0).finish()
+    for active in stories[20:23]:
+        active.start().baseline(0.0)
+    views = {s.run_id: fold_all(s.run_id, s.entries) for s in stories if s.entries}
+    text = text_of(views, stories, max_rows=5)
+    shown = {line.split()[0] for line in text.splitlines() if "reference" in line}
+    assert shown == {"run08", "run09", "run20", "run21", "run22"}
+    assert "… and 25 more: 17 pending, 8 completed" in text
+    assert "10/30 runs finished · 3 active · 17 waiting" in text
+
+
+def test_a_retry_is_no_end(story: MakeStory) -> None:
+    run = story("r").start().baseline(0.0).finish(RunEnd.INFRA_ERROR, final=False)
+    assert "retrying (infra_error)" in text_of({"r": fold_all("r", run.entries)}, [run])
+
+
+def test_changes_tell_each_thing_once(story: MakeStory) -> None:
+    run = story("abcdefgh1").start().baseline(5.0)
+    plan = planned({run.run_id: run.spec})
+    first = {run.run_id: fold_all(run.run_id, run.entries)}
+    label = "abcdefgh reference/none sft_only alfworld: "
+    assert changes({}, first, plan) == [label + "running", label + "alfworld baseline 5.0"]
+    assert changes(first, first, plan) == []
+    run.submit(1, 20.0).reject().warn("disk is filling").finish(RunEnd.TIMED_OUT, detail="why")
+    second = {run.run_id: fold_all(run.run_id, run.entries)}
+    told = changes(first, second, plan)
+    assert told[:4] == [
+        label + "timed_out (why)",
+        label + "alfworld submission 1 scored 20.0 (best 20.0, gain +15.0)",
+        label + "1 requests rejected so far",
+        label + "warning: disk is filling",
+    ]
+    assert told[4].startswith(label + "baseline 5.0, best 20.0, gain +15.0, 1 submissions")
+
+
+def test_changes_name_a_failure_and_a_new_attempt(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0)
+    plan = planned({"r": run.spec})
+    first = {"r": fold_all("r", run.entries)}
+    run.submit(1, None, failure="engine died")
+    second = {"r": fold_all("r", run.entries)}
+    assert changes(first, second, plan)[0].endswith("submission 1 has no score: engine died")
+    run.start(1)
+    third = {"r": fold_all("r", run.entries)}
+    assert [line.rsplit(": ")[-1] for line in changes(second, third, plan)] == [
+        "attempt 2",
+        "baseline",
+    ]
+
+
+def test_without_a_terminal_lines_are_plain_and_stamped(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0)
+    out = io.StringIO()
+    with Progress(planned({"r": run.spec}), console=Console(file=out, width=40)) as progress:
+        progress.update({})
+        for _ in range(3):
+            progress.update({"r": fold_all("r", run.entries)})
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "0/1 runs finished" in lines[0]
+    assert lines[1].endswith("running")
+    assert all(line[10] == "T" and line[19:21] == "Z " for line in lines)
+    assert "\x1b" not in out.getvalue()
+
+
+def test_on_a_terminal_the_table_is_live(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0)
+    out = io.StringIO()
+    console = Console(file=out, width=140, height=30, force_terminal=True)
+    with Progress(planned({"r": run.spec}), console=console) as progress:
+        progress.update({"r": fold_all("r", run.entries)})
+    assert "running" in out.getvalue()
+    assert "\x1b[" in out.getvalue()
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (0, 59.9, 61, 3600, 12 * 3600)] == [
+        "0:00",
+        "0:59",
+        "1:01",
+        "1:00:00",
+        "12:00:00",
+    ]
