@@ -1,0 +1,120 @@
+"""Copies of files that later writes to the original cannot reach.
+
+A hard link shares its bytes with the original, so an in-place write would change both; a reflink
+shares blocks only until one side is written, costs nothing and is used where the file system has
+it (btrfs, XFS). Everywhere else bytes are copied.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+FICLONE = 0x40049409
+"""The ioctl that makes a reflink (linux/fs.h)."""
+_COPY_BYTES = 8 * 1024 * 1024
+
+
+class OutsideError(OSError):
+    """A file to copy really lies outside the folders that are allowed."""
+
+
+def clone_file(source: Path, target: Path, *, roots: Sequence[Path] | None = None) -> bool:
+    """Makes ``target`` a read-only copy of ``source``, following links; True for a reflink.
+
+    Args:
+        source: The file to copy.
+        target: Must not exist.
+        roots: Resolved folders; the file that is really opened must lie in one of them. Checked on
+            the open file, so that swapping a link meanwhile gains nothing.
+
+    Raises:
+        OutsideError: The file lies outside ``roots``.
+        OSError: It is no regular file, or reading or writing failed.
+    """
+    # Not blocking: opening a named pipe would otherwise wait for its writer.
+    with open_fd(source, os.O_RDONLY | os.O_NONBLOCK) as read_fd:
+        if not stat.S_ISREG(os.fstat(read_fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(source))
+        if roots is not None:
+            real = Path(f"/proc/self/fd/{read_fd}").readlink()
+            if not any(real.is_relative_to(root) for root in roots):
+                raise OutsideError(errno.EXDEV, f"it lies outside, at {real}", str(source))
+        with open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as write_fd:
+            cloned = _reflink(read_fd, write_fd)
+            if not cloned:
+                _copy(read_fd, write_fd)
+            os.fchmod(write_fd, 0o444)
+    return cloned
+
+
+def can_reflink(folder: Path, *, source: Path) -> bool:
+    """Whether files of ``source``'s file system can be reflinked into ``folder``."""
+    probe = folder / ".reflink-probe"
+    origin = next((path for path in sorted(source.iterdir()) if path.is_file()), None)
+    if origin is None:
+        return False
+    try:
+        with (
+            open_fd(origin, os.O_RDONLY) as read_fd,
+            open_fd(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as write_fd,
+        ):
+            return _reflink(read_fd, write_fd)
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def make_read_only(folder: Path) -> None:
+    """Takes the write permission from everything in ``folder``; links are left alone."""
+    for root, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            path = Path(root, name)
+            if not path.is_symlink():
+                path.chmod(0o444)
+        for name in folders:
+            path = Path(root, name)
+            if not path.is_symlink():
+                path.chmod(0o555)
+    folder.chmod(0o555)
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes ``folder`` even where something in it is read-only; a missing one is no error."""
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
+        return
+    for root, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            Path(root).chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def open_fd(path: Path, flags: int) -> Iterator[int]:
+    """A raw descriptor, closed at the end."""
+    fd = os.open(path, flags, 0o644)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _reflink(read_fd: int, write_fd: int) -> bool:
+    try:
+        fcntl.ioctl(write_fd, FICLONE, read_fd)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        return False
+    return True
+
+
+def _copy(read_fd: int, write_fd: int) -> None:
+    with os.fdopen(os.dup(read_fd), "rb") as reader, os.fdopen(os.dup(write_fd), "wb") as writer:
+        shutil.copyfileobj(reader, writer, _COPY_BYTES)
