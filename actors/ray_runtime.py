@@ -5,6 +5,7 @@ Ray reads its environment once, when it is imported, so nothing here imports it 
 only and asks for a token that this process alone hands to its workers.
 """
 
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -33,12 +34,12 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
             num_gpus=config.num_gpus,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="error",
+            logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
             _system_config={"enable_metrics_collection": False},
         )
     else:
-        ray.init(address=config.address, log_to_driver=False, logging_level="error")
+        ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
     try:
         yield
     finally:

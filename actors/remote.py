@@ -2,10 +2,9 @@
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import ray
-from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from actors.rollout_worker import WorkerLost
@@ -17,7 +16,8 @@ from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome
 
 T = TypeVar("T")
-Handle = ActorHandle[Any]
+Handle: TypeAlias = Any
+"""An actor's handle. Ray types none of an actor's methods."""
 
 
 async def result_of(reference: Awaitable[T]) -> T:

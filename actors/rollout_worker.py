@@ -9,6 +9,7 @@ more, one at a time, so that only the culprit is lost.
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -77,9 +78,10 @@ def _env_key(episode: Episode) -> str:
 
 
 def _make_env(episode: Episode) -> TextEnv:
-    env: TextEnv = gymnasium.make(
-        episode.env_id, disable_env_checker=True, **dict(episode.env_kwargs)
-    ).unwrapped
+    spec = gymnasium.spec(episode.env_id)
+    # Passed by a copied spec: `gymnasium.make`'s own keywords could collide with the environment's.
+    spec = dataclasses.replace(spec, kwargs={**spec.kwargs, **episode.env_kwargs})
+    env: TextEnv = gymnasium.make(spec, disable_env_checker=True).unwrapped
     return env
 
 

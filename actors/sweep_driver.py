@@ -5,6 +5,8 @@ call after a crash goes on where it stopped. The loop itself is in `actors.sweep
 once Ray's environment is set.
 """
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +16,9 @@ from rl_bench.ledger import read_ledger
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
-from rl_bench.progress import Progress
+from rl_bench.progress import Progress, planned
 from rl_bench.run_view import RunView
-from rl_bench.summary import exit_code, print_summary
+from rl_bench.summary import show
 
 
 def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths) -> int:
@@ -29,10 +31,13 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
         PreflightError: A base model cannot be had.
         SinkError: A configured sink cannot open.
     """
-    views = {run_id(spec): recorded_view(paths, run_id(spec)) for spec in plan}
-    todo = [spec for spec in plan if not views[run_id(spec)].is_finished]
-    with Progress(plan, experiment) as progress:
-        progress.say(f"{len(plan) - len(todo)} of {len(plan)} runs have finished before")
+    specs = {run_id(spec): spec for spec in plan}
+    views = {name: recorded_view(paths, name) for name in specs}
+    todo = [spec for name, spec in specs.items() if not views[name].is_finished]
+    rows = planned(specs)
+    with Progress(rows) as progress:
+        if len(todo) < len(plan):
+            progress.say(f"{len(plan) - len(todo)} of {len(plan)} runs have finished before")
         if todo:
             models = base_models(todo, experiment.paths.cache, progress)
             progress.say("starting Ray, the recorder and the graders")
@@ -41,8 +46,9 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
 
                 loop = SweepLoop(experiment, paths, base_models=models, progress=progress)
                 views |= loop.run(todo, views)
-    print_summary(plan, views, paths)
-    return exit_code(plan, views)
+    started = {name: view for name, view in views.items() if view.num_attempts}
+    command = shlex.join(["python", "-m", "rl_bench.sweep", *sys.argv[1:]])
+    return show(started, rows, paths=paths, sink=experiment.sink, command=command)
 
 
 def recorded_view(paths: SweepPaths, name: str) -> RunView:
@@ -58,6 +64,6 @@ def base_models(specs: Sequence[RunSpec], cache: Path, progress: Progress) -> di
     """The folder of each base model that ``specs`` need, by name; built or fetched when missing."""
     folders = {}
     for model in {spec.model.name: spec.model for spec in specs}.values():
-        progress.say(f"base model {model.name}: resolving")
+        progress.say(f"base model {model.name}: preparing")
         folders[model.name] = resolve_model(model, cache=cache)
     return folders
