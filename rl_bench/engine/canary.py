@@ -9,10 +9,11 @@ it), which passes through every layer and the output head and reads no prefix ca
 3. *change*: content seen before answers as it did before, and weights that differ from the
    previous checkpoint's do not answer exactly as that one did.
 
-Beyond the limit of 2 a forward pass on the CPU would take longer than the swap it guards, and 1 and
-3 stand alone: they catch a swap that did nothing, or one that ruins the model, but not one that
-left a small part stale. A fresh engine is the definition of right: where even a fresh engine
-disagrees with transformers, 2 is dropped for that architecture.
+The independent numbers are made before the weights go to the engine, so that a model that computes
+NaN from finite weights never gets there. Beyond the limit of 2 a forward pass on the CPU would take
+longer than the swap it guards, and 1 and 3 stand alone: they catch a swap that did nothing, or one
+that ruins the model, but not one that left a small part stale. A fresh engine is the definition of
+right: where even a fresh engine disagrees with transformers, 2 is dropped for that architecture.
 """
 
 import math
@@ -43,24 +44,12 @@ class CanaryVerdict(NamedTuple):
 
 
 class Canary:
-    """Remembers answers by content hash; one a running engine.
+    """Judges answers and remembers them by content hash; one a running engine."""
 
-    Args:
-        vocab_size: Ids of the prompts are drawn below it.
-        max_model_len: The engine's context length, tokens.
-        dtype: What the engine computes in.
-    """
-
-    def __init__(self, *, vocab_size: int, max_model_len: int, dtype: torch.dtype) -> None:
-        length = max(2, min(PROMPT_LEN, max_model_len - 1))
-        rng = random.Random(20250601)  # noqa: S311  fixed prompts, not a secret
-        self.prompts = [
-            [rng.randrange(vocab_size) for _ in range(length)] for _ in range(NUM_PROMPTS)
-        ]
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self._answers: dict[str, tuple[float, ...]] = {}
         self._previous: tuple[str, object] | None = None
-        self.uses_reference = True
 
     def judge(
         self,
@@ -95,12 +84,12 @@ class Canary:
             return CanaryVerdict("log-probabilities are not finite", finite=False)
         if reference is not None:
             gap = mean_gap(answers, reference)
-            if not gap <= TOLERANCE[self.dtype]:
+            if not gap <= TOLERANCE[self._dtype]:
                 return CanaryVerdict(f"differs from transformers by {gap:.4g} nats")
         known = self._answers.get(content_hash)
         if known is not None:
             gap = mean_gap(answers, known)
-            if gap > REPEAT_TOLERANCE[self.dtype]:
+            if gap > REPEAT_TOLERANCE[self._dtype]:
                 return CanaryVerdict(f"differs from its earlier answer by {gap:.4g} nats")
         if self._previous is None:
             return CanaryVerdict("")
@@ -108,6 +97,13 @@ class Canary:
         if previous_weights != weights and tuple(answers) == self._answers[previous_hash]:
             return CanaryVerdict("answers exactly as the previous checkpoint did")
         return CanaryVerdict("")
+
+
+def canary_prompts(*, vocab_size: int, max_model_len: int) -> list[list[int]]:
+    """Fixed, equally long token sequences: any ids below ``vocab_size`` (they need no meaning)."""
+    length = max(2, min(PROMPT_LEN, max_model_len - 1))
+    rng = random.Random(20250601)  # noqa: S311  fixed prompts, not a secret
+    return [[rng.randrange(vocab_size) for _ in range(length)] for _ in range(NUM_PROMPTS)]
 
 
 def mean_gap(left: Sequence[float], right: Sequence[float]) -> float:
@@ -130,7 +126,9 @@ def reference_answers(
     """
     # Lazy: transformers takes a second to import.
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # In evaluation mode: from_pretrained sees to it.
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True

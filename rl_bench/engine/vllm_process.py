@@ -1,0 +1,123 @@
+"""Starts vLLM's asynchronous engine and makes sure that its processes end.
+
+vLLM ends its children through its own shutdown; here they are also remembered by pid and start
+time, and killed if they outlive it. No other process is ever touched.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import filelock
+import psutil
+
+from rl_bench.engine.vllm_setup import (
+    VllmOptions,
+    engine_arguments,
+    prepare_environment,
+    start_lock_path,
+)
+
+logger = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 5.0
+
+
+class VllmProcess:
+    """One running engine: the client object in this process, and its child processes.
+
+    Attributes:
+        llm: vLLM's ``AsyncLLM``, untyped because vLLM is an optional dependency.
+        processes: The engine core, its workers and their helpers.
+    """
+
+    def __init__(self, llm: Any) -> None:  # noqa: ANN401
+        self.llm = llm
+        self.processes = _children_of(llm)
+
+    @classmethod
+    async def start(cls, folder: Path, options: VllmOptions) -> "VllmProcess":
+        """Starts an engine for the checkpoint in ``folder``: seconds to minutes.
+
+        Cancelling it does not lose the engine: it is ended once its start has returned.
+
+        Raises:
+            RuntimeError, ValueError, OSError, AssertionError, TimeoutError: What vLLM raises when
+                a start fails, or the start lock was not to be had.
+        """
+        starting = asyncio.ensure_future(asyncio.to_thread(_launch, folder, options))
+        try:
+            running = cls(await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            starting.add_done_callback(_discard)
+            raise
+        me = psutil.Process()
+        await running.llm.collective_rpc("follow_parent", args=(me.pid, me.create_time()))
+        return running
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can still answer."""
+        return not self.llm.errored and all(map(_is_running, self.processes))
+
+    async def stop(self) -> None:
+        """Ends the engine, whatever state it is in; its processes are gone afterwards."""
+        handler = self.llm.output_handler
+        if handler is not None:
+            # First, since vLLM's reader of outputs takes the shutdown for a crash and logs one.
+            handler.cancel()
+            await asyncio.wait({handler}, timeout=1.0)
+        await asyncio.to_thread(_end, self.llm, self.processes)
+        self.llm = None
+        gc.collect()  # vLLM's object is part of cycles and complains when it outlives the modules
+
+
+def _launch(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401
+    prepare_environment(options)
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    try:
+        with filelock.FileLock(start_lock_path(), timeout=options.start_timeout_s):
+            return AsyncLLM.from_engine_args(engine_arguments(folder, options))
+    except filelock.Timeout as error:
+        raise TimeoutError(f"waited too long for {start_lock_path()}") from error
+
+
+def _children_of(llm: Any) -> list[psutil.Process]:  # noqa: ANN401
+    found: list[psutil.Process] = []
+    for child in llm.engine_core.resources.engine_manager.processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(child.pid)
+            found += [process, *process.children(recursive=True)]
+    return found
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _discard(starting: "asyncio.Future[Any]") -> None:
+    """Ends an engine whose load was cancelled while it started."""
+    if not starting.cancelled() and starting.exception() is None:
+        _end(starting.result(), _children_of(starting.result()))
+
+
+def _end(llm: Any, processes: Sequence[psutil.Process]) -> None:  # noqa: ANN401
+    try:
+        llm.shutdown(timeout=STOP_TIMEOUT_S)
+    except Exception:
+        # Teardown of an engine in any state: its processes are killed next, whatever it says.
+        logger.warning("the engine's shutdown failed", exc_info=True)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # psutil knows a pid's next owner apart
+            process.kill()
+    _, alive = psutil.wait_procs(processes, timeout=STOP_TIMEOUT_S)
+    if any(map(_is_running, alive)):
+        logger.error("engine processes survive SIGKILL: %s", [process.pid for process in alive])
