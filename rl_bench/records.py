@@ -11,7 +11,7 @@ is null with a ``failure``, never zero. Times are UTC; ``_s`` is seconds; scores
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType, UnionType
@@ -303,6 +303,27 @@ def event_json(entry: Entry) -> str:
     return event.model_dump_json()
 
 
+class LazyBatch:
+    """Rows that no longer change, turned into a batch when first asked for.
+
+    Recording an event stays cheap, and tables that are up to date cost no conversion at all.
+    """
+
+    __slots__ = ("_batch", "_make")
+
+    def __init__(self, make: Callable[[], pa.RecordBatch]) -> None:
+        self._make: Callable[[], pa.RecordBatch] | None = make
+        self._batch: pa.RecordBatch | None = None
+
+    def get(self) -> pa.RecordBatch:
+        """The batch; made once, after which its source is let go."""
+        make = self._make
+        if self._batch is None and make is not None:
+            self._batch = make()
+            self._make = None
+        return self._batch
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """A run's records at one moment: what a sink is given. ``view`` is a private copy."""
@@ -311,8 +332,8 @@ class RunSnapshot:
     view: RunView
     spec: RunSpec | None
     submissions: tuple[SubmissionRow, ...]
-    item_batches: tuple[pa.RecordBatch, ...]
-    event_batches: tuple[pa.RecordBatch, ...]
+    item_batches: tuple[LazyBatch, ...]
+    event_batches: tuple[LazyBatch, ...]
 
     @property
     def mark(self) -> str:
@@ -328,8 +349,8 @@ class RunSnapshot:
         batches: dict[str, Iterable[pa.RecordBatch]] = {
             "runs": [to_batch(self.run_rows(), RUNS)],
             "submissions": [to_batch(self.submissions, SUBMISSIONS)],
-            "items": self.item_batches,
-            "events": self.event_batches,
+            "items": (batch.get() for batch in self.item_batches),
+            "events": (batch.get() for batch in self.event_batches),
         }
         return {
             name: pa.Table.from_batches(list(parts), schema=SCHEMAS[name])

@@ -2,13 +2,15 @@
 
 Folding an entry costs what that entry holds, never what came before, so that a run with hundreds of
 submissions of hundreds of items stays cheap to record. Rows that can no longer change (items,
-events) are kept as Arrow batches.
+events) become Arrow batches once a sink wants them.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +29,7 @@ from rl_bench.records import (
     ITEMS,
     EventRow,
     ItemRow,
+    LazyBatch,
     RunSnapshot,
     SubmissionRow,
     detail_json,
@@ -57,9 +60,9 @@ class RunRecords:
         self._spec: RunSpec | None = None
         self._rows: dict[_Key, SubmissionRow] = {}
         self._accepted_s: dict[_Key, float] = {}
-        self._items: list[pa.RecordBatch] = []
-        self._events: list[pa.RecordBatch] = []
-        self._new_events: list[EventRow] = []
+        self._items: list[LazyBatch] = []
+        self._events: list[LazyBatch] = []
+        self._new_events: list[tuple[_Place, Entry]] = []
 
     def fold(self, entry: Entry) -> None:
         """Takes the next entry.
@@ -160,48 +163,67 @@ class RunRecords:
             metrics=tuple(evaluation.metrics.items()),
         )
 
+    def _place(self) -> "_Place":
+        return _Place(run_id=self.view.run_id, sweep=self.view.sweep, attempt=self.view.attempt)
+
     def _add_items(self, submission_id: int, evaluation: Evaluation) -> None:
-        if not evaluation.items:
-            return
-        rows = [
-            ItemRow(
-                run_id=self.view.run_id,
-                sweep=self.view.sweep,
-                attempt=self.view.attempt,
-                submission_id=submission_id,
-                task=evaluation.task,
-                item_id=item.item_id,
-                status=item.status,
-                score=item.score,
-                num_steps=item.num_steps,
-                num_tokens=item.num_tokens,
-                duration_s=item.duration_s,
-                detail=detail_json(item),
-            )
-            for item in evaluation.items
-        ]
-        self._items.append(to_batch(rows, ITEMS))
+        if evaluation.items:
+            make = partial(_item_batch, self._place(), submission_id, evaluation)
+            self._items.append(LazyBatch(make))
 
     def _add_event(self, entry: Entry) -> None:
-        self._new_events.append(
-            EventRow(
-                run_id=self.view.run_id,
-                sweep=self.view.sweep,
-                attempt=self.view.attempt,
-                seq=entry.seq,
-                time=datetime.fromisoformat(entry.time_utc),
-                elapsed_s=entry.elapsed_s,
-                type=entry.event.type,
-                payload=event_json(entry),
-            )
-        )
+        self._new_events.append((self._place(), entry))
         if len(self._new_events) >= _EVENTS_PER_BATCH:
             self._seal_events()
 
     def _seal_events(self) -> None:
         if self._new_events:
-            self._events.append(to_batch(self._new_events, EVENTS))
+            self._events.append(LazyBatch(partial(_event_batch, tuple(self._new_events))))
             self._new_events = []
+
+
+class _Place(NamedTuple):
+    run_id: str
+    sweep: str
+    attempt: int
+
+
+def _item_batch(place: _Place, submission_id: int, evaluation: Evaluation) -> pa.RecordBatch:
+    rows = [
+        ItemRow(
+            run_id=place.run_id,
+            sweep=place.sweep,
+            attempt=place.attempt,
+            submission_id=submission_id,
+            task=evaluation.task,
+            item_id=item.item_id,
+            status=item.status,
+            score=item.score,
+            num_steps=item.num_steps,
+            num_tokens=item.num_tokens,
+            duration_s=item.duration_s,
+            detail=detail_json(item),
+        )
+        for item in evaluation.items
+    ]
+    return to_batch(rows, ITEMS)
+
+
+def _event_batch(entries: Sequence[tuple[_Place, Entry]]) -> pa.RecordBatch:
+    rows = [
+        EventRow(
+            run_id=place.run_id,
+            sweep=place.sweep,
+            attempt=place.attempt,
+            seq=entry.seq,
+            time=datetime.fromisoformat(entry.time_utc),
+            elapsed_s=entry.elapsed_s,
+            type=entry.event.type,
+            payload=event_json(entry),
+        )
+        for place, entry in entries
+    ]
+    return to_batch(rows, EVENTS)
 
 
 def records_of(run_id: str, entries: Iterable[Entry]) -> RunRecords:

@@ -288,7 +288,7 @@ def test_a_hanging_wandb_delays_nobody_and_is_left_behind(
     with pytest.raises(SinkError, match="did not finish within"):
         sink.close([])
     assert time.monotonic() - started < 3
-    assert len(sink._mailbox) <= 1
+    assert len(sink._mailbox) <= 1  # the latest snapshot only
     release.set()
 
 
@@ -331,3 +331,43 @@ def test_infrastructure_ends_mark_the_wandb_run_failed(
     (path,) = offline_files(sweep_paths, "s-r")
     exits = [r.exit for r in wandb_records(path) if r.WhichOneof("record_type") == "exit"]
     assert [e.exit_code for e in exits] == [1]
+
+
+REWRITER = """
+import sys
+from pathlib import Path
+from rl_bench.ledger import read_ledger
+from rl_bench.run_records import records_of
+from rl_bench.sinks.parquet import ParquetSink
+entries = read_ledger(Path(sys.argv[1]))
+sink = ParquetSink(Path(sys.argv[2]))
+sink.open()
+while True:
+    for end in range(1, len(entries) + 1):
+        sink.write_run(records_of("r", entries[:end]).snapshot())
+        print(end, flush=True)
+"""
+
+
+def test_kill_9_in_mid_write_leaves_whole_files(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    run = story("r").start().baseline(5.0)
+    for i in range(1, 6):
+        run.submit(i, 10.0 * i)
+    for pause_s in (0.0, 0.013, 0.031, 0.05):
+        process = subprocess.Popen(
+            [sys.executable, "-c", REWRITER, str(run.path), str(sweep_paths.tables)],
+            stdout=subprocess.PIPE,
+            env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])),
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(pause_s)
+        process.kill()
+        process.stdout.close()
+        process.wait()
+        for path in sweep_paths.tables.rglob("*.parquet"):
+            pq.read_table(path).validate(full=True)
+    parquet_sink(sweep_paths).write_run(snapshot_of(run))
+    (row,) = pq.read_table(sweep_paths.tables / "runs" / "r.parquet").to_pylist()
+    assert row["best_score"] == 50.0
+    assert pq.read_table(sweep_paths.tables / "submissions" / "r.parquet").num_rows == 5
