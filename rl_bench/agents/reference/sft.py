@@ -1,0 +1,98 @@
+"""Supervised fine-tuning on expert data, with TRL's `SFTTrainer`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl import SFTConfig, SFTTrainer
+
+from envs.protocol import ChatMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftPlan:
+    """How to fine-tune: see `rl_bench.agents.reference.settings.TrainSettings`."""
+
+    epochs: float
+    lr: float
+    batch: int
+    seed: int
+    max_length: int
+
+
+class AtSteps(TrainerCallback):
+    """Calls ``act`` at evenly spaced steps, the last step excepted."""
+
+    def __init__(self, act: Callable[[int], None], *, num_stages: int) -> None:
+        self._act = act
+        self._num_stages = num_stages
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
+    ) -> None:
+        """Acts when a stage's share of the steps is done."""
+        marks = {
+            round(state.max_steps * stage / self._num_stages) for stage in range(1, self._num_stages)
+        }
+        if state.global_step in marks and not control.should_training_stop:
+            self._act(state.global_step)
+
+
+def supervised(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    demos: Sequence[Sequence[ChatMessage]],
+    *,
+    plan: SftPlan,
+    callbacks: Sequence[TrainerCallback],
+    folder: Path,
+) -> int:
+    """Fine-tunes ``model`` in place on the assistant's messages of ``demos``.
+
+    Returns:
+        Optimiser steps done, fewer than planned when a callback stopped the training.
+    """
+    gpu = torch.cuda.is_available()
+    config = SFTConfig(
+        output_dir=str(folder),
+        num_train_epochs=plan.epochs,
+        learning_rate=plan.lr,
+        lr_scheduler_type="cosine",
+        warmup_steps=10,
+        per_device_train_batch_size=plan.batch,
+        assistant_only_loss=True,
+        max_length=plan.max_length,
+        gradient_checkpointing=False,
+        bf16=gpu,
+        use_cpu=not gpu,
+        seed=plan.seed,
+        save_strategy="no",
+        logging_steps=20,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=gpu,
+    )
+    rows = [{"messages": [dict(message) for message in demo]} for demo in demos]
+    trainer = SFTTrainer(
+        model=model,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=list(callbacks),
+    )
+    trainer.train()
+    return int(trainer.state.global_step)

@@ -1,0 +1,123 @@
+"""Makes the shipped files of the tiny base model: its tokenizer, then its weights.
+
+    OMP_NUM_THREADS=1 python -m rl_bench.models.pretrain_tiny --seed 0
+
+takes some minutes on one core and writes ``rl_bench/models/data``. The corpus is described in
+`rl_bench.models.tiny_corpus`. One thread and one seed give the same weights on the same machine;
+another processor may round differently.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from transformers import Qwen3ForCausalLM
+
+from envs import alfworld_rooms
+from rl_bench.models import tiny
+from rl_bench.models.tiny_corpus import jottings, sums, walks
+from rl_bench.models.tiny_tokenizer import END_OF_TEXT, train_tokenizer
+from rl_bench.tasks.word_problems import vocabulary
+
+VOCAB_SIZE = 1000
+NUM_PHRASES = 140
+BATCH, BLOCK = 8, 256
+PEAK_LR = 3e-3
+
+
+def make_tokenizer(seed: int) -> Tokenizer:
+    """Trains the tokenizer on a sample of the corpus."""
+    rng = random.Random(seed)  # noqa: S311  not for secrets
+    games = list(walks(rng, num_games=300, walks_a_game=2))
+    stories = list(islice(jottings(rng), 1200))
+    return train_tokenizer(
+        [*games, *stories],
+        vocab_size=VOCAB_SIZE,
+        num_phrases=NUM_PHRASES,
+        names=vocabulary() | _household_names(),
+    )
+
+
+def _household_names() -> frozenset[str]:
+    objects = (kind for kinds in alfworld_rooms.RECEPTACLE_OBJECTS.values() for kind in kinds)
+    kinds = {*alfworld_rooms.RECEPTACLE_OBJECTS, *objects, "DeskLamp", "FloorLamp"}
+    return frozenset(kind.lower() for kind in kinds)
+
+
+def documents(seed: int, *, num_games: int) -> Iterator[str]:
+    """The corpus: two math texts to a walk, which is about half of the tokens."""
+    rng = random.Random(seed + 1)  # noqa: S311  not for secrets
+    games = list(walks(rng, num_games=num_games, walks_a_game=8))
+    rng.shuffle(games)
+    equations, stories = sums(rng), jottings(rng)
+    for game in chain.from_iterable(games for _ in iter(int, 1)):
+        yield game
+        for _ in range(2):
+            yield next(equations)
+            yield next(stories)
+
+
+def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]:
+    """Packs texts into ``(BATCH, BLOCK)`` tensors of token ids."""
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    tokens: list[int] = []
+    for text in texts:
+        tokens += [*tokenizer.encode(text).ids, end]
+        if len(tokens) >= BATCH * BLOCK:
+            yield torch.tensor(tokens[: BATCH * BLOCK]).view(BATCH, BLOCK)
+            tokens = tokens[BATCH * BLOCK :]
+
+
+def pretrain(tokenizer: Tokenizer, *, seed: int, num_steps: int) -> Qwen3ForCausalLM:
+    """Trains a language model on the corpus."""
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(tiny.tiny_config(tokenizer.get_vocab_size()))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=PEAK_LR, betas=(0.9, 0.95), weight_decay=0.01
+    )
+    started = time.monotonic()
+    corpus = blocks(tokenizer, documents(seed, num_games=1500))
+    for step, ids in enumerate(islice(corpus, num_steps)):
+        for group in optimizer.param_groups:
+            group["lr"] = PEAK_LR * min(1.0, (step + 1) / 50) * max(0.03, 1 - step / num_steps)
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if step % 100 == 0 or step == num_steps - 1:
+            seconds = time.monotonic() - started
+            sys.stdout.write(f"step {step} loss {loss.item():.3f} {seconds:.0f} s\n")
+            sys.stdout.flush()
+    return model
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=tiny.SHIPPED_SEED)
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--out", type=Path, default=tiny.DATA)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    args.out.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer(args.seed)
+    tokenizer.save(str(args.out / tiny.TOKENIZER_FILE.name))
+    model = pretrain(tokenizer, seed=args.seed, num_steps=args.steps)
+    weights = {
+        name: tensor.contiguous()
+        for name, tensor in model.state_dict().items()
+        if name != "lm_head.weight"
+    }
+    save_file(weights, args.out / tiny.WEIGHTS_FILE.name, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main()
