@@ -7,7 +7,6 @@ the same observations. One environment plays one game at a time and is reused fo
 not be shared between threads.
 """
 
-import json
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ import gymnasium
 from gymnasium import spaces
 
 from envs.alfworld_engine import Engine, EngineKind, Observed, make_engine
-from envs.alfworld_games import TRAJ_FILE, collect_games
+from envs.alfworld_games import collect_games, task_type_of
 from envs.errors import EnvironmentBroken
 
 BANNER: Final = "-= Welcome to TextWorld, ALFRED! =-\n\n"
@@ -127,7 +126,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
             self._forget()
             raise EnvironmentBroken(f"game {game} does not start: {_told(error)}") from error
         self._game, self._num_steps, self._over = game, 0, self._seen.won
-        self._task_type = _task_type(game)
+        self._task_type = task_type_of(game)
         observation = self._seen.feedback.removeprefix(BANNER)
         found = _GOAL.search(observation)
         self._goal = found[1].strip() if found else ""
@@ -221,15 +220,6 @@ def _take_engine(kind: EngineKind, cache_dir: str | None) -> Engine:
 @lru_cache(maxsize=16)
 def _collected(folder: Path, split: str) -> Sequence[Path]:
     return collect_games(folder, split)
-
-
-@lru_cache(maxsize=4096)
-def _task_type(game: Path) -> str:
-    """The type that ``traj_data.json`` beside the game states; empty when it cannot be read."""
-    try:
-        return str(json.loads((game.parent / TRAJ_FILE).read_bytes())["task_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def _told(error: Exception) -> str:

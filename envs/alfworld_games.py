@@ -11,6 +11,7 @@ digest names, whatever the seed or the settings. Generation is deterministic.
 import hashlib
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
@@ -304,8 +305,25 @@ def parse_game(raw: bytes, *, name: str) -> GameData:
     )
 
 
+_PROBLEM_NAME = re.compile(r"\(problem [^)\s]*\)")
+
+
 def game_digest(game: Path) -> str:
-    """A content digest of a game file that does not depend on its place or formatting."""
-    data = load_game(game)
-    parts = (data["pddl_domain"], data["grammar"], data["pddl_problem"])
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    """Names what is played: the household and the goal, whatever the file is called.
+
+    The problem's name, white space and the wording of the task are left out.
+
+    Raises:
+        EnvironmentBroken: As `load_game`.
+    """
+    problem = _PROBLEM_NAME.sub("", load_game(game)["pddl_problem"])
+    return hashlib.sha256(" ".join(problem.split()).encode()).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def task_type_of(game: Path) -> str:
+    """The type that ``traj_data.json`` beside the game states; empty when it cannot be read."""
+    try:
+        return str(json.loads((game.parent / TRAJ_FILE).read_bytes())["task_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,212 @@
+"""ALFWorld: household tasks in text, played step by step in the real engine.
+
+The evaluation plays every game of the evaluation split once, greedily, and scores the share that
+is won within the step limit. Published setting (Agent² RL-Bench): the 134 ``valid_unseen`` games,
+50 steps, 100 tokens a step, the ReAct few-shot prompt (``conf/task/alfworld.yaml``). Sources:
+Shridhar et al. 2021 (ALFWorld), Yao et al. 2023 (ReAct).
+
+Dialect: current games know ``move X to Y`` where the published few-shot prompt says ``put X in/on
+Y``; protocol ``react`` keeps the published text, ``react_move`` the games' own.
+"""
+
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from envs.alfworld_games import GENERATOR_VERSION, TRAJ_FILE
+from envs.errors import EnvironmentBroken
+from envs.protocols import get_protocol, protocol_spec
+from rl_bench.config import DataSource, TaskConfig
+from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.tasks.alfworld_data import ROOT, TRAIN_SPLIT, AlfworldGames
+from rl_bench.tasks.alfworld_demos import TRAIN_FILE, make_demonstrations, place_of
+from rl_bench.tasks.base import (
+    Episode,
+    EvalContext,
+    EvalResult,
+    ItemOutcome,
+    ItemStatus,
+    aggregate,
+)
+
+ENV_ID = "rl_bench/ALFWorld-v0"
+_DESCRIPTION = """\
+# {name}: household tasks in text
+
+Train the model to solve household tasks by typing commands: find things, carry them, clean, heat or
+cool them, look at them under a lamp.
+
+- Train games: {num_train}, as `{root}/{split}/<task>/<trial>/game.tw-pddl`. They run in the
+  environment `{env_id}`: `import envs, gymnasium`, then
+  `gymnasium.make("{env_id}", games_dir="<data>/{root}", split="{split}", max_steps={max_steps})`;
+  `reset(options={{"game": path}})` chooses one. `info` holds `admissible_commands`, `won`,
+  `task_type` and `goal`; the reward is 1 on the step that wins. Reuse one environment.
+- Demonstrations: `{train_file}`, one JSON object a line with `game`, `task_type`, `goal` and
+  `turns`, a list of `observation` and `action`. Every one of them wins.
+- Evaluation: {num_eval} other games in other rooms, each played once, greedily, at most
+  {max_steps} steps, at most {max_tokens} tokens a step.
+- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it.
+- Commands: the games say `move X to Y`, not `put X in/on Y`. An unknown command is answered
+  "Nothing happens.", one that begins with `think:` is answered "OK."; both cost a step.
+- Score: percentage of games won.
+"""
+
+
+class AlfworldTask:
+    """The task; see the module. Constructing it reads nothing.
+
+    Args:
+        config: Of kind ``alfworld``; ``settings`` as in `AlfworldSettings`.
+        cache: Folder for generated games, unpacked archives, translations and demonstrations.
+
+    Raises:
+        ConfigError: A setting or the protocol's name is wrong.
+    """
+
+    def __init__(self, config: TaskConfig, *, cache: Path) -> None:
+        self.name = config.name
+        self._config = config
+        self._cache = cache.expanduser() / "alfworld"
+        self._games = AlfworldGames(config, cache=cache)
+        generator = f" generator-{GENERATOR_VERSION}" if self._is_builtin else ""
+        self.evaluator_version = f"alfworld-1 {config.protocol}{generator}"
+
+    @property
+    def protocol(self) -> str:
+        """The protocol and its settings, as `envs.protocols.get_protocol` takes them."""
+        name, settings = self._config.protocol, self._games.settings
+        if not name.startswith("react"):
+            return name
+        given = {"prompts": settings.react_prompts, "header": settings.react_header}
+        return protocol_spec(name, **{k: v for k, v in given.items() if v})
+
+    def description(self) -> str:
+        """Markdown for the agent's ``description.md``."""
+        config = self._config
+        return _DESCRIPTION.format(
+            name=self.name,
+            num_eval=len(self._games.evaluation()),
+            num_train=self._games.count_train(),
+            max_steps=config.max_steps,
+            max_tokens=config.max_tokens,
+            protocol=config.protocol,
+            env_id=ENV_ID,
+            root=ROOT,
+            split=TRAIN_SPLIT,
+            train_file=TRAIN_FILE,
+        )
+
+    def write_train_data(self, folder: Path) -> None:
+        """Writes the train games, the demonstrations and a README.
+
+        The games keep the public layout below ``folder/json_2.1.1/train``. A line of
+        ``train.jsonl`` has ``game`` (path below ``folder``), ``task_type``, ``goal`` and ``turns``,
+        a list of ``{"observation", "action"}``.
+
+        Raises:
+            PreflightError: Data are missing.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        games = self._games.train()
+        for game in games:
+            trial = folder / place_of(game).parent
+            trial.mkdir(parents=True, exist_ok=True)
+            for name in (game.name, TRAJ_FILE):
+                if (game.parent / name).is_file():
+                    shutil.copyfile(game.parent / name, trial / name)
+        demonstrations = make_demonstrations(
+            games,
+            settings=self._games.settings,
+            max_steps=self._config.max_steps,
+            cache=self._cache,
+        )
+        shutil.copyfile(demonstrations, folder / TRAIN_FILE)
+        (folder / "README.md").write_text(self.description(), encoding="utf-8")
+
+    def check_data(self) -> None:
+        """Counts the games, reads the prompts, and plays one game's own solution to the end.
+
+        Raises:
+            PreflightError: Something is missing or does not work; names what, where and the cure.
+        """
+        try:
+            get_protocol(self.protocol)
+        except FileNotFoundError as error:
+            raise PreflightError(f"task {self.name}: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"task {self.name}: {error}") from error
+        games = self._games.evaluation()
+        if not self._games.count_train():
+            raise PreflightError(f"task {self.name}: no train games")
+        self._self_test(games[0])
+
+    async def evaluate(self, context: EvalContext) -> EvalResult:
+        """Plays the evaluation games and aggregates.
+
+        Raises:
+            PreflightError: Data are missing.
+        """
+        started = time.monotonic()
+        items = await context.play(self.episodes(), protocol=self.protocol)
+        return aggregate(
+            self.name,
+            items,
+            evaluator_version=self.evaluator_version,
+            max_error_fraction=self._config.max_error_fraction,
+            metrics=_metrics(items),
+            duration_s=time.monotonic() - started,
+        )
+
+    def episodes(self) -> list[Episode]:
+        """The evaluation set as episodes, in its fixed order."""
+        return [
+            Episode(
+                episode_id="/".join(game.parts[-4:-1]),
+                env_id=ENV_ID,
+                env_kwargs=self._env_kwargs(),
+                options={"game": str(game)},
+                seed=index,
+            )
+            for index, game in enumerate(self._games.evaluation())
+        ]
+
+    @property
+    def _is_builtin(self) -> bool:
+        return self._config.source is DataSource.BUILTIN
+
+    def _env_kwargs(self) -> dict[str, object]:
+        return {
+            "max_steps": self._config.max_steps,
+            "cache_dir": str(self._games.translations),
+        }
+
+    def _self_test(self, game: Path) -> None:
+        """The engine, its version and the games fit together when a known plan wins."""
+        from envs.alfworld import ALFWorldEnv
+        from envs.alfworld_expert import expert_trajectory
+
+        try:
+            env = ALFWorldEnv(max_steps=100, cache_dir=str(self._games.translations))
+            try:
+                expert_trajectory(env, game, expert="walkthrough")
+            finally:
+                env.close()
+        except EnvironmentBroken as error:
+            raise PreflightError(
+                f"task {self.name}: self-test failed: {error}",
+                cure="Games and engine must be of one dialect: install the pinned alfworld and "
+                "textworld, and use games of ALFWorld 2.1.2 or later",
+            ) from error
+
+
+def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:
+    """Success in percent for each task type, over all its items, and mean steps of played games."""
+    by_type: defaultdict[str, list[float]] = defaultdict(list)
+    for item in items:
+        task_type = item.item_id.split("/")[1].partition("-")[0]
+        by_type[task_type].append(item.score or 0.0)
+    metrics = {f"success/{t}": 100.0 * sum(v) / len(v) for t, v in sorted(by_type.items())}
+    steps = [item.num_steps for item in items if item.status is ItemStatus.OK]
+    return metrics | ({"mean_steps": sum(steps) / len(steps)} if steps else {})

@@ -1,0 +1,267 @@
+"""Where ALFWorld's games come from: a local copy of the public data, or the built-in generator.
+
+Both end as a folder in the public layout, ``<root>/<split>/<task>/<trial>/game.tw-pddl``. What has
+to be made (generated games, unpacked archives, expert trajectories) is made once in a cache folder,
+aside and then renamed into place under a lock, so that concurrent runs share it.
+"""
+
+import hashlib
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock
+from pydantic import ValidationError
+
+from envs.alfworld_games import (
+    GENERATOR_VERSION,
+    Split,
+    collect_games,
+    game_digest,
+    generate_games,
+)
+from envs.alfworld_layout import LayoutSettings, TaskType
+from envs.errors import EnvironmentBroken
+from rl_bench.config import DataSource, Frozen, TaskConfig
+from rl_bench.errors import ConfigError, PreflightError
+
+ROOT = "json_2.1.1"
+EVAL_SPLIT: Split = "valid_unseen"
+TRAIN_SPLIT: Split = "train"
+_SOURCE_CURE = (
+    "Run `alfworld-download` (it comes with the package alfworld), or copy the data, and set "
+    "task.data_path to the folder that holds json_2.1.1/{split}"
+)
+
+
+class AlfworldSettings(Frozen):
+    """The ``settings`` of an ALFWorld task.
+
+    Attributes:
+        expert: Who plays the demonstrations: ``explorer`` acts on what it sees, ``walkthrough``
+            knows where things are.
+        num_expert_games: Train games that get a demonstration; ``None``: all.
+        react_prompts: The few-shot file of protocol ``react``; see `envs.protocol_react`.
+        react_header: First lines of a ``react`` prompt; empty: this project's own.
+        seed: Seed of generated games.
+        task_types: Task types of generated games.
+        rooms: Rooms of generated games; empty: all.
+        num_receptacles: Receptacles in a generated room.
+        num_objects: Objects in a generated room.
+        closed: Whether generated rooms have receptacles that start closed.
+    """
+
+    expert: Literal["explorer", "walkthrough"] = "explorer"
+    num_expert_games: int | None = None
+    react_prompts: str = ""
+    react_header: str = ""
+    seed: int = 0
+    task_types: tuple[TaskType, ...] = tuple(TaskType)
+    rooms: tuple[str, ...] = ()
+    num_receptacles: int = 6
+    num_objects: int = 6
+    closed: bool = True
+
+    @classmethod
+    def of(cls, config: TaskConfig) -> "AlfworldSettings":
+        """The settings of ``config``.
+
+        Raises:
+            ConfigError: A key is unknown or a value is wrong.
+        """
+        try:
+            settings = cls.model_validate(dict(config.settings))
+            settings.layout()
+        except (ValidationError, ValueError) as error:
+            raise ConfigError(
+                f"task {config.name}: settings are wrong: {_first_line(error)}",
+                cure=f"Known settings: {', '.join(cls.model_fields)}",
+            ) from error
+        return settings
+
+    def layout(self) -> LayoutSettings:
+        """The generator's part; raises ``ValueError`` when it is out of range."""
+        sizes = {"num_receptacles": self.num_receptacles, "num_objects": self.num_objects}
+        if self.rooms:
+            return LayoutSettings(
+                task_types=self.task_types, rooms=self.rooms, closed=self.closed, **sizes
+            )
+        return LayoutSettings(task_types=self.task_types, closed=self.closed, **sizes)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return str(error)
+
+
+class AlfworldGames:
+    """The train and evaluation games of one task config.
+
+    Args:
+        config: The task.
+        cache: Folder for whatever has to be made.
+    """
+
+    def __init__(self, config: TaskConfig, *, cache: Path) -> None:
+        self._config = config
+        self._cache = cache.expanduser() / "alfworld"
+        self.settings = AlfworldSettings.of(config)
+        if config.source is DataSource.BUILTIN:
+            self._require_sizes()
+        elif config.data_path is None:
+            raise ConfigError(
+                f"task {config.name}: source=path needs task.data_path",
+                cure=_SOURCE_CURE.format(split=EVAL_SPLIT),
+            )
+
+    @property
+    def translations(self) -> Path:
+        """Folder where processes share translated games."""
+        return self._cache / "translations"
+
+    def evaluation(self) -> list[Path]:
+        """The evaluation games, the first ``num_eval`` in sorted order.
+
+        Raises:
+            PreflightError: None, or fewer than ``num_eval``, are found.
+        """
+        return self._first(EVAL_SPLIT, self._config.num_eval)
+
+    def train(self) -> list[Path]:
+        """The train games, the first ``num_train``; never one that is evaluated, by content.
+
+        Raises:
+            PreflightError: None, or fewer than ``num_train``, are found.
+        """
+        held_out = {game_digest(game) for game in self.root(EVAL_SPLIT, all_games=True)}
+        games = self._first(TRAIN_SPLIT, self._config.num_train)
+        return [game for game in games if game_digest(game) not in held_out]
+
+    def root(self, split: Split, *, all_games: bool) -> list[Path]:
+        """Every game of ``split``, or those that the config asks for."""
+        if all_games:
+            return collect_games(self._folder(split), split)
+        return self.evaluation() if split == EVAL_SPLIT else self.train()
+
+    def count_train(self) -> int:
+        """The number of train games, without reading them."""
+        return len(self._first(TRAIN_SPLIT, self._config.num_train))
+
+    def _first(self, split: Split, number: int | None) -> list[Path]:
+        folder = self._folder(split)
+        games = collect_games(folder, split)
+        wanted = 1 if number is None else number
+        if len(games) < wanted:
+            raise PreflightError(
+                f"task {self._config.name}: {len(games)} solvable games in {folder / split}, "
+                f"needed {wanted}",
+                cure=_SOURCE_CURE.format(split=split),
+            )
+        return games[:number]
+
+    def _folder(self, split: Split) -> Path:
+        """The root that holds ``split``."""
+        if self._config.source is DataSource.BUILTIN:
+            return self._generated()
+        assert self._config.data_path is not None
+        data = self._config.data_path.expanduser()
+        if not data.is_dir():
+            raise PreflightError(
+                f"task {self._config.name}: no folder {data}",
+                cure=_SOURCE_CURE.format(split=split),
+            )
+        for root in (data / ROOT, data):
+            if (root / split).is_dir():
+                return root
+        archives = sorted(data.glob(f"*{split}*.tar.xz"))
+        if not archives:
+            raise PreflightError(
+                f"task {self._config.name}: neither {ROOT}/{split} nor an archive of it in {data}",
+                cure=_SOURCE_CURE.format(split=split),
+            )
+        return self._unpacked(archives[0]) / ROOT
+
+    def _unpacked(self, archive: Path) -> Path:
+        stat = archive.stat()
+        key = _digest([str(archive.resolve()), stat.st_size, stat.st_mtime_ns])
+
+        def unpack(folder: Path) -> None:
+            try:
+                with tarfile.open(archive) as tar:
+                    tar.extractall(folder, filter="data")
+            except (tarfile.TarError, OSError, EOFError) as error:
+                raise PreflightError(
+                    f"task {self._config.name}: archive {archive} cannot be unpacked: {error}",
+                    cure="Copy it again",
+                ) from error
+
+        return make_once(self._cache / f"unpacked-{key}", unpack)
+
+    def _generated(self) -> Path:
+        config, settings = self._config, self.settings
+        assert config.num_train is not None
+        assert config.num_eval is not None
+        sizes: tuple[tuple[Split, int], ...] = (
+            (TRAIN_SPLIT, config.num_train),
+            (EVAL_SPLIT, config.num_eval),
+        )
+        layout = settings.layout()
+        key = _digest([GENERATOR_VERSION, sizes, settings.seed, repr(layout)])
+
+        def generate(folder: Path) -> None:
+            try:
+                for split, num_games in sizes:
+                    generate_games(
+                        folder,
+                        split=split,
+                        num_games=num_games,
+                        seed=settings.seed,
+                        settings=layout,
+                    )
+            except EnvironmentBroken as error:
+                raise PreflightError(
+                    f"task {config.name}: games cannot be generated: {error}",
+                    cure="Change task.num_train, task.num_eval or task.settings",
+                ) from error
+
+        return make_once(self._cache / f"generated-{key}" / ROOT, generate)
+
+    def _require_sizes(self) -> None:
+        if self._config.num_train is None or self._config.num_eval is None:
+            raise ConfigError(
+                f"task {self._config.name}: source=builtin needs task.num_train and task.num_eval",
+                cure="Generated games have no natural number: say how many",
+            )
+
+
+def _digest(parts: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+
+def make_once(target: Path, make: Callable[[Path], None]) -> Path:
+    """Makes the folder ``target`` unless it is there; safe under concurrent processes.
+
+    Args:
+        target: The finished folder.
+        make: Fills the empty folder that it is given; what it raises leaves no trace.
+    """
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(target.name + ".lock")):
+        if target.is_dir():
+            return target
+        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + ".partial-"))
+        try:
+            make(aside)
+            aside.chmod(0o755)  # mkdtemp's own mode would hide it from the agent's user
+            aside.rename(target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return target
