@@ -13,7 +13,7 @@ from rl_bench.errors import ConfigError
 from rl_bench.tasks.base import Task
 
 KINDS: Mapping[str, str] = {
-    "alfworld": "rl_bench.tasks.alfworld:ALFWorldTask",
+    "alfworld": "rl_bench.tasks.alfworld:AlfworldTask",
     "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
