@@ -173,7 +173,7 @@ class GradingServer:
             server_header=False,
         )
         self._server = uvicorn.Server(config)
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._serve, name="grading-api", daemon=True)
 
     def start(self) -> Self:
@@ -182,6 +182,7 @@ class GradingServer:
         Raises:
             WorkspaceError: It did not come up.
         """
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         waited = threading.Event()
         for _ in range(int(START_LIMIT_S / 0.01)):
@@ -194,6 +195,7 @@ class GradingServer:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine of the desk on the server's loop, from another thread, to its end."""
+        assert self._loop is not None, "the server has not been started"
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
@@ -215,6 +217,7 @@ class GradingServer:
         self.close()
 
     def _serve(self) -> None:
+        assert self._loop is not None
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))

@@ -1,0 +1,199 @@
+"""A run's agent side without an engine: small checkpoints, a real ledger, a scripted grader."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from rl_bench.clock import RunClock
+from rl_bench.code_history import CodeHistory
+from rl_bench.config import (
+    AgentConfig,
+    BudgetConfig,
+    DataSource,
+    DriverConfig,
+    ModeConfig,
+    ModelConfig,
+    RunSpec,
+    SandboxConfig,
+    TaskConfig,
+)
+from rl_bench.events import Evaluation, Event
+from rl_bench.grading import GradeJob
+from rl_bench.grading_api import GradingServer
+from rl_bench.grading_desk import GradingDesk
+from rl_bench.ledger import Ledger, read_ledger
+from rl_bench.paths import RunPaths
+from rl_bench.submission import SubmissionStore
+from rl_bench.tasks.base import EvalContext, EvalResult, Task
+from rl_bench.workspace import Workspace
+
+VOCABULARY = {"a": 0, "b": 1, "c": 2, "d": 3}
+
+
+def write_checkpoint(folder: Path, *, value: float = 0.0) -> Path:
+    """A whole checkpoint of two tensors; ``value`` is what its weights hold."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": 4,
+        "tie_word_embeddings": True,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {
+        "model.embed_tokens.weight": np.full((4, 2), value, dtype=np.float32),
+        "model.norm.weight": np.ones(2, dtype=np.float32),
+    }
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": VOCABULARY}}))
+    (folder / "tokenizer_config.json").write_text("{}")
+    return folder
+
+
+def value_of(folder: Path) -> float:
+    """What `write_checkpoint` was given."""
+    tensors = load_file(folder / "model.safetensors")
+    return float(tensors["model.embed_tokens.weight"][0, 0])
+
+
+def make_spec(
+    *tasks: str, budget: BudgetConfig | None = None, agent: AgentConfig | None = None
+) -> RunSpec:
+    """A run on ``tasks``, mode multi for several of them."""
+    names = tasks or ("alfworld",)
+    return RunSpec(
+        agent=agent or AgentConfig(name="test", argv=("true",), settings={"steps": 3}),
+        driver=DriverConfig(name="none"),
+        mode=ModeConfig(name="multi" if len(names) > 1 else "free", rules="Do as you like."),
+        tasks=tuple(
+            TaskConfig(name=name, kind="k", level="L1", source=DataSource.BUILTIN, max_tokens=10)
+            for name in names
+        ),
+        model=ModelConfig(name="tiny", kind="tiny"),
+        budget=budget or BudgetConfig(name="test", wall_clock_s=600),
+        sandbox=SandboxConfig(name="none"),
+        seed=0,
+    )
+
+
+class WordTask:
+    """A task with one line of train data."""
+
+    evaluator_version = "1"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def description(self) -> str:
+        return f"Answer as {self.name} wants it."
+
+    def write_train_data(self, folder: Path) -> None:
+        (folder / "train.jsonl").write_text(f'{{"task": "{self.name}"}}\n')
+
+    def check_data(self) -> None:
+        """Nothing is needed."""
+
+    async def evaluate(self, context: EvalContext) -> EvalResult:
+        raise NotImplementedError
+
+
+class ScriptedGrade:
+    """Scores a checkpoint with the value in its weights; waits and fails as told.
+
+    Attributes:
+        jobs: What it was asked.
+        errors: Raised one after the other, before anything is scored.
+        broken: These tasks have no score.
+        gate: Grading waits while it is cleared.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[GradeJob] = []
+        self.errors: list[Exception] = []
+        self.broken: set[str] = set()
+        self.queue_s = 0.0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    async def __call__(self, job: GradeJob) -> tuple[Evaluation, ...]:
+        self.jobs.append(job)
+        await asyncio.to_thread(self.gate.wait, 20)
+        if self.errors:
+            raise self.errors.pop(0)
+        return tuple(
+            Evaluation(
+                task=task.name,
+                score=None if task.name in self.broken else value_of(job.snapshot),
+                failure="2 of 3 items could not be evaluated" if task.name in self.broken else "",
+                num_items=3,
+                num_errors=0,
+                evaluator_version="1",
+                queue_s=self.queue_s,
+            )
+            for task in job.tasks
+        )
+
+
+class Scene:
+    """Everything that one run has for its agent, under ``root``."""
+
+    def __init__(self, root: Path, spec: RunSpec, *, base_value: float = 5.0) -> None:
+        self.spec = spec
+        self.paths = RunPaths(root / "runs" / "r")
+        self.base = root / "base"
+        if not self.base.exists():
+            write_checkpoint(self.base, value=base_value)
+        tasks: list[Task] = [WordTask(task.name) for task in spec.tasks]
+        self.workspace = Workspace.create(self.paths, spec, tasks=tasks, base_model=self.base)
+        self.clock = RunClock(spec.budget)
+        self.grade = ScriptedGrade()
+        self.ledger = Ledger(self.paths.ledger)
+        self.store = SubmissionStore(
+            root / "snapshots", workspace=self.workspace.root, base_model=self.base
+        )
+        history = CodeHistory(self.workspace.code, history=self.paths.code_history)
+        self.desk = GradingDesk(
+            spec,
+            run_id="r",
+            store=self.store,
+            ledger=self.ledger,
+            clock=self.clock,
+            grade=self.grade,
+            code_revision=history.record,
+            on_scores=self.workspace.refresh,
+        )
+        self.server = GradingServer(self.desk)
+
+    @contextmanager
+    def serving(self, *, baseline: bool = True) -> Iterator["Scene"]:
+        """The server up, the baseline graded, the clock running."""
+        try:
+            with self.server:
+                if baseline:
+                    self.server.run(self.desk.grade_baseline())
+                    self.grade.jobs.clear()
+                self.workspace.start_clock(self.clock)
+                yield self
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Frees port and ledger."""
+        self.server.close()
+        self.ledger.close()
+
+    def checkpoint(self, name: str, *, value: float) -> str:
+        """Writes a checkpoint into the agent's output; the path to submit."""
+        write_checkpoint(self.workspace.output / name, value=value)
+        return f"output/{name}"
+
+    def events(self, *types: type[Event]) -> list[Event]:
+        """What the ledger holds, of these types."""
+        entries = read_ledger(self.paths.ledger)
+        return [entry.event for entry in entries if isinstance(entry.event, types)]
