@@ -24,7 +24,10 @@ from rl_bench.engine.vllm_setup import (
 
 logger = logging.getLogger(__name__)
 
-STOP_TIMEOUT_S = 5.0
+GRACE_S = 1.0
+"""From SIGTERM to SIGKILL: an engine has nothing to save, and takes seconds to end by itself."""
+
+KILL_TIMEOUT_S = 5.0
 
 
 class VllmProcess:
@@ -111,13 +114,13 @@ def _discard(starting: "asyncio.Future[Any]") -> None:
 
 def _end(llm: Any, processes: Sequence[psutil.Process]) -> None:  # noqa: ANN401
     try:
-        llm.shutdown(timeout=STOP_TIMEOUT_S)
+        llm.shutdown(timeout=GRACE_S)
     except Exception:
         # Teardown of an engine in any state: its processes are killed next, whatever it says.
         logger.warning("the engine's shutdown failed", exc_info=True)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):  # psutil knows a pid's next owner apart
             process.kill()
-    _, alive = psutil.wait_procs(processes, timeout=STOP_TIMEOUT_S)
+    _, alive = psutil.wait_procs(processes, timeout=KILL_TIMEOUT_S)
     if any(map(_is_running, alive)):
         logger.error("engine processes survive SIGKILL: %s", [process.pid for process in alive])
