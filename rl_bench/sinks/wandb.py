@@ -142,7 +142,8 @@ class WandbSink:
             return
         import wandb
 
-        if not wandb.api.api_key:
+        wandb.setup(wandb.Settings(silent=True))
+        if not wandb.login(prompt=False):
             raise SinkError(
                 "W&B is online but there is no API key",
                 cure="Run `wandb login`, or use sink.wandb.mode=offline",
