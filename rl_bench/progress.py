@@ -140,7 +140,7 @@ def changes(
         new = after.get(run.run_id)
         if new is not None:
             old = before.get(run.run_id)
-            label = f"{run.run_id[:8]} {run.agent}/{run.driver} {run.mode} {'+'.join(run.tasks)}"
+            label = f"{run.agent}/{run.driver} {run.mode} {'+'.join(run.tasks)} seed {run.seed}"
             lines += [f"{label}: {words}" for words in _run_changes(old, new)]
     return lines
 
@@ -151,12 +151,19 @@ class Progress:
     Args:
         plan: The runs, in the order shown.
         console: Where; a console that is no terminal gets plain lines.
+        known: Views from before a resume, which plain lines need not tell again.
     """
 
-    def __init__(self, plan: Sequence[PlannedRun], *, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        plan: Sequence[PlannedRun],
+        *,
+        console: Console | None = None,
+        known: Mapping[str, RunView] | None = None,
+    ) -> None:
         self._plan = list(plan)
         self._console = console or Console()
-        self._before: dict[str, RunView] = {}
+        self._before: dict[str, RunView] = dict(known or {})
         self._totals = ""
         self._live: Live | None = None
 

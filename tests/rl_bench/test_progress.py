@@ -65,7 +65,7 @@ def test_changes_tell_each_thing_once(story: MakeStory) -> None:
     run = story("abcdefgh1").start().baseline(5.0)
     plan = planned({run.run_id: run.spec})
     first = {run.run_id: fold_all(run.run_id, run.entries)}
-    label = "abcdefgh reference/none sft_only alfworld: "
+    label = "reference/none sft_only alfworld seed 0: "
     assert changes({}, first, plan) == [label + "running", label + "alfworld baseline 5.0"]
     assert changes(first, first, plan) == []
     run.submit(1, 20.0).reject().warn("disk is filling").finish(RunEnd.TIMED_OUT, detail="why")
@@ -108,6 +108,22 @@ def test_without_a_terminal_lines_are_plain_and_stamped(story: MakeStory) -> Non
     assert lines[1].endswith("running")
     assert all(line[10] == "T" and line[19:21] == "Z " for line in lines)
     assert "\x1b" not in out.getvalue()
+
+
+def test_a_resume_tells_only_what_is_new(story: MakeStory) -> None:
+    done = story("done").start().baseline(5.0).submit(1, 20.0).finish()
+    before = {"done": fold_all("done", done.entries)}
+    fresh = story("new", seed=1).start()
+    plan = planned({"done": done.spec, "new": fresh.spec})
+    out = io.StringIO()
+    with Progress(plan, console=Console(file=out), known=before) as progress:
+        progress.say("2 runs")
+        progress.update({**before, "new": fold_all("new", fresh.entries)})
+    told = [line[21:] for line in out.getvalue().splitlines()]
+    assert told[0] == "2 runs"
+    assert told[1] == "reference/none sft_only alfworld seed 1: baseline"
+    assert told[2].startswith("1/2 runs finished")
+    assert len(told) == 3
 
 
 def test_on_a_terminal_the_table_is_live(story: MakeStory) -> None:

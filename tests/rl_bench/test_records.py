@@ -1,6 +1,7 @@
 """Views and tables say what the ledger says, and never turn a failure into a score."""
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -203,6 +204,11 @@ def test_a_request_after_the_agents_exit_leaves_the_clock_stopped(story: MakeSto
 def test_infrastructure_ends_are_never_finished(story: MakeStory, end: RunEnd) -> None:
     view = fold_all("r", story("r").start().baseline(1.0).finish(end).entries)
     assert view.is_finished is not end.is_infrastructure
+
+
+def test_a_view_crosses_processes(story: MakeStory) -> None:
+    view = fold_all("r", story("r").start().baseline(1.0).submit(1, None).entries)
+    assert pickle.loads(pickle.dumps(view)) == view  # noqa: S301  our own bytes
 
 
 def test_a_snapshot_does_not_move_with_later_entries(story: MakeStory) -> None:
