@@ -50,19 +50,25 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
         config=experiment.sink,
         sweep=experiment.sweep.name,
     )
+    worker_names = tuple(f"rollout-{i}" for i in range(config.num_rollout_workers))
     workers = tuple(
         _actor(
             RolloutWorker,
-            {"num_cpus": 0, "max_restarts": FOREVER, "max_concurrency": CONCURRENCY},
-            f"rollout-{i}",
+            {
+                "name": name,
+                "num_cpus": 0,
+                "max_restarts": FOREVER,
+                "max_concurrency": CONCURRENCY,
+            },
+            name,
             env_step_timeout_s=config.env_step_timeout_s,
             hung_dir=hung_dir,
         )
-        for i in range(config.num_rollout_workers)
+        for name in worker_names
     )
     rollouts = ShardedRollouts(
-        RemotePlay(workers),
-        num_workers=len(workers),
+        RemotePlay(worker_names),
+        num_workers=len(worker_names),
         episodes_in_flight=config.episodes_in_flight,
         hung_dir=hung_dir,
     )
@@ -122,7 +128,7 @@ def start_run(
     )
 
 
-def _actor(cls: type, options: dict[str, float], *args: object, **kwargs: object) -> Handle:
+def _actor(cls: type, options: dict[str, float | str], *args: object, **kwargs: object) -> Handle:
     handle: Handle = ray.remote(cls).options(**options).remote(*args, **kwargs)
     return handle
 

@@ -8,8 +8,10 @@ only and asks for a token that this process alone hands to its workers.
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from rl_bench.config import ClusterConfig
 
@@ -40,7 +42,14 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
         )
     else:
         ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
+    # Ray answers SIGTERM with a dump of its stack; a sweep that is asked to end is interrupted.
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
         ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

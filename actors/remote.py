@@ -64,16 +64,21 @@ class RemotePolicy:
 
 @dataclass(frozen=True, slots=True)
 class RemotePlay:
-    """Plays an episode on one of the worker actors, for the grader actor that this runs in."""
+    """Plays an episode on one of the worker actors, for the grader actor that this runs in.
 
-    workers: tuple[Handle, ...]
+    Workers are found by name: a handle among an actor's constructor arguments would be lost with
+    its owner, and the grader could not be started again.
+    """
+
+    workers: tuple[str, ...]
 
     async def __call__(
         self, worker: int, episode: Episode, spec: RolloutSpec, lease: int
     ) -> ItemOutcome:
         policy = RemotePolicy(ray.get_runtime_context().current_actor, lease)
+        actor: Handle = ray.get_actor(self.workers[worker])
         try:
-            reference = self.workers[worker].play.remote(episode, spec=spec, policy=policy)
+            reference = actor.play.remote(episode, spec=spec, policy=policy)
             outcome: ItemOutcome = await result_of(reference)
         except RayActorError as error:
             raise WorkerLost(str(error)) from error

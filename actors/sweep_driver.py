@@ -35,7 +35,7 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
     views = {name: recorded_view(paths, name) for name in specs}
     todo = [spec for name, spec in specs.items() if not views[name].is_finished]
     rows = planned(specs)
-    with Progress(rows) as progress:
+    with Progress(rows, known=views) as progress:
         if len(todo) < len(plan):
             progress.say(f"{len(plan) - len(todo)} of {len(plan)} runs have finished before")
         if todo:

@@ -21,6 +21,7 @@ from rl_bench.progress import Progress
 from rl_bench.run_view import RunView
 
 POLL_S = 0.5
+CLOSE_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,32 @@ class SweepLoop:
             )
             for spec in todo
         )
-        while waiting or self._in_flight:
-            while waiting and len(self._in_flight) < self._max_parallel():
-                self._start(waiting.popleft())
-            ended, _ = ray.wait(list(self._in_flight), timeout=POLL_S)
-            for reference in ended:
-                again = self._settle(reference)
-                if again is not None:
-                    waiting.append(again)
-            self._progress.update(self._views())
-        views_at_end = self._views()
-        ray.get(self._services.recorder.close.remote())
-        ray.get([grader.close.remote() for grader in self._services.graders])
-        return views_at_end
+        try:
+            while waiting or self._in_flight:
+                self._step(waiting)
+        finally:
+            self._close()
+        # Once closed, the recorder has read every ledger to its end.
+        return self._views()
+
+    def _step(self, waiting: deque[Attempt]) -> None:
+        """Starts what fits, takes what ended within `POLL_S`, shows where things stand."""
+        while waiting and len(self._in_flight) < self._max_parallel():
+            self._start(waiting.popleft())
+        ended, _ = ray.wait(list(self._in_flight), timeout=POLL_S)
+        for reference in ended:
+            again = self._settle(reference)
+            if again is not None:
+                waiting.append(again)
+        self._progress.update(self._views())
+
+    def _close(self) -> None:
+        """Writes the tables and ends the engines, also when the sweep is interrupted."""
+        for flight in self._in_flight.values():
+            ray.kill(flight.actor)
+        closing = [self._services.recorder.close.remote()]
+        closing += [grader.close.remote() for grader in self._services.graders]
+        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
 
     def _views(self) -> dict[str, RunView]:
         views: dict[str, RunView] = ray.get(self._services.recorder.views.remote())

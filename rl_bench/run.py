@@ -188,7 +188,7 @@ class Run:
         """Starts the agent and waits until nothing of it is left."""
         sandbox = make_sandbox(self.spec.sandbox)
         for warning in sandbox.warnings():
-            ledger.append(Note(level="warning", topic="sandbox", message=warning))
+            ledger.append(Note(level="info", topic="sandbox", message=warning))
         launch = sandbox.wrap(
             Launch(
                 argv=workspace.argv(),
