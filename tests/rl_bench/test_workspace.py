@@ -145,6 +145,14 @@ def test_copies_do_not_reach_the_truth(tmp_path: Path) -> None:
         assert scene.paths.ledger.read_bytes() == before
 
 
+def test_link_to_an_equal_file_is_a_change(tmp_path: Path) -> None:
+    workspace = create(tmp_path)
+    meta = workspace.root / "run_meta.json"
+    meta.rename(workspace.root / "moved.json")
+    meta.symlink_to(workspace.root / "moved.json")
+    assert workspace.tampered() == ("run_meta.json",)
+
+
 def test_obstacles_are_told_and_stop_nothing(tmp_path: Path) -> None:
     workspace = create(tmp_path)
     (workspace.root / "scores.json").unlink()
