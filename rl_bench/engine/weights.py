@@ -52,6 +52,7 @@ def scan_weights(
                     _check_finite(name, file, summaries[name], dtype=dtype)
     if header.tied and HEAD in summaries:
         _check_tied(summaries, file=files[-1])
+        del summaries[HEAD]  # a copy: the same model with and without it has the same weights
     return summaries
 
 
