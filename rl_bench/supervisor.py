@@ -268,11 +268,12 @@ def main() -> None:
         signal.signal(number, _ignore)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     line = b""
+    # Nothing follows the line before the first report, so that whole blocks may be read.
     while not line.endswith(b"\n"):
-        byte = os.read(control, 1)
-        if not byte:
+        block = os.read(control, 65536)
+        if not block:
             return
-        line += byte
+        line += block
     spec: Spec = json.loads(line)
     Supervisor(spec, control=control, report=report).run()
 

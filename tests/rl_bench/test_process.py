@@ -120,6 +120,17 @@ def test_unknown_command_is_told(tmp_path: Path) -> None:
     assert "no-such-agent" in exit_.start_error
 
 
+def test_long_arguments_and_many_open_files(tmp_path: Path) -> None:
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        exit_ = finish(start(tmp_path, ["sh", "-c", 'printf %s "$0" | wc -c', "ü" * 60_000]))
+    finally:
+        for file in files:
+            os.close(file)
+    assert exit_.exit_code == 0
+    assert (tmp_path / "out").read_text().strip() == "120000"
+
+
 def test_deadline_ends_a_detached_busy_loop(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"{sys.executable} -c '{DETACHED}' {pid_file} busy deaf; sleep 60"

@@ -3,11 +3,14 @@
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rl_bench import submission
 from rl_bench.checkpoint import content_hash
@@ -99,6 +102,24 @@ def test_good_paths(place: Place) -> None:
     ):
         found = resolve_model_path(model_path, workspace=place.workspace, base_model=place.base)
         assert found == place.good
+
+
+@given(
+    st.text(max_size=60)
+    | st.lists(st.sampled_from(["..", ".", "", "output", "good", "l", "/"])).map("/".join)
+)
+def test_no_path_leads_outside(model_path: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        workspace, base = Path(root, "w"), Path(root, "b")
+        (workspace / "output" / "good").mkdir(parents=True)
+        (workspace / "output" / "l").symlink_to(root)
+        try:
+            found = resolve_model_path(model_path, workspace=workspace, base_model=base)
+        except SubmissionError as error:
+            assert error.status == 400
+        else:
+            assert found.is_relative_to(workspace)
+            assert found.is_dir()
 
 
 def test_snapshot_holds_the_content_and_says_where_from(place: Place) -> None:
