@@ -12,13 +12,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from rl_bench.compose_errors import as_config_error, did_you_mean, validate
@@ -78,8 +81,8 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
     Raises:
         ConfigError: With the key, the choices and the cure.
     """
-    with _hydra():
-        words = [*_normalised(overrides), *_search_path(config_dirs)]
+    with _hydra(config_dirs):
+        words = _normalised(overrides)
         try:
             cfg = hydra_compose("config", overrides=words, return_hydra_config=True)
             _check_root(cfg)
@@ -136,9 +139,7 @@ def to_experiment(
 
 def groups(*, config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
     """Every config group with the names of its options, for ``--help``."""
-    with _hydra() as loader:
-        if config_dirs:
-            hydra_compose("config", overrides=_search_path(config_dirs))
+    with _hydra(config_dirs) as loader:
         return {
             group: loader.get_group_options(group)
             for group in (*AXES, *CONDITIONS, *OPTIONAL_GROUPS)
@@ -146,11 +147,17 @@ def groups(*, config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
 
 
 @contextmanager
-def _hydra() -> Iterator[ConfigLoader]:
+def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
+    for folder in config_dirs:
+        if not folder.is_dir():
+            raise ConfigError(
+                f"--config-dir {folder}: no such folder", cure="Name a folder of config groups"
+            )
     if not CONF_DIR.is_dir():
         raise ConfigError(
             f"the folder {CONF_DIR} is missing", cure="Restore conf/ beside rl_bench/"
         )
+    _ConfigDirs.folders = tuple(config_dirs)
     with initialize_config_dir(str(CONF_DIR), version_base="1.3", job_name="rl_bench"):
         yield GlobalHydra.instance().config_loader()
 
@@ -175,14 +182,17 @@ def _normalised(overrides: Sequence[str]) -> list[str]:
     return words
 
 
-def _search_path(config_dirs: Sequence[Path]) -> list[str]:
-    for folder in config_dirs:
-        if not folder.is_dir():
-            raise ConfigError(
-                f"--config-dir {folder}: no such folder", cure="Name a folder of config groups"
-            )
-    places = ",".join(f"'file://{folder.resolve()}'" for folder in config_dirs)
-    return [f"hydra.searchpath=[{places}]"] if config_dirs else []
+class _ConfigDirs(SearchPathPlugin):
+    """Hydra's own way to more places; it asks each time that it is initialised."""
+
+    folders: ClassVar[tuple[Path, ...]] = ()
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in self.folders:
+            search_path.append("rl_bench", f"file://{folder.resolve()}")
+
+
+Plugins.instance().register(_ConfigDirs)
 
 
 def _check_root(cfg: DictConfig) -> None:
@@ -270,12 +280,6 @@ def _option_overrides(cfg: DictConfig, sweep: SweepConfig) -> list[str]:
         for name in names
         if name != choices[group]
     ]
-    for group, name in missing:
-        offered = _group_options(group)
-        if name not in offered:
-            raise ConfigError(
-                f"sweep.blocks: {group} '{name}' does not exist", cure=did_you_mean(name, offered)
-            )
     return [f"+{group}@options.{group}.{name}={name}" for group, name in missing]
 
 

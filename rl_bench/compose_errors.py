@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TypeVar, get_args
 
 from hydra import compose as hydra_compose
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -47,7 +46,7 @@ def validate(cls: type[C], raw: object, *, where: str) -> C:
 
 
 def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigError:
-    """The `ConfigError` that says what ``error`` means; call it inside an initialised Hydra."""
+    """The `ConfigError` that says what ``error`` means; called inside an initialised Hydra."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return _unknown_option(error)
     if isinstance(error, OverrideParseException):
@@ -66,7 +65,7 @@ def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigErro
 
 def _unknown_option(error: MissingConfigException) -> ConfigError:
     group, _, option = str(error.missing_cfg_file).rpartition("/")
-    choices = GlobalHydra.instance().config_loader().get_group_options(group) if group else []
+    choices = [str(choice) for choice in error.options or ()]
     return ConfigError(f"{group} '{option}' does not exist", cure=did_you_mean(option, choices))
 
 

@@ -23,6 +23,7 @@ from rl_bench.config import (
     TaskConfig,
 )
 from rl_bench.errors import PreflightError, RlBenchError
+from rl_bench.models.base import check_model
 from rl_bench.paths import SweepPaths
 from rl_bench.sweep_claim import check_sweep_config
 from rl_bench.tasks.registry import make_task
@@ -56,7 +57,7 @@ def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPa
     """Checks data, models, agents, drivers, disk, resources, ports, sinks and the sweep's name."""
     return [
         *_task_checks(plan, cache=experiment.paths.cache),
-        *_model_checks(plan),
+        *_model_checks(plan, cache=experiment.paths.cache),
         *(_agent_check(agent) for agent in _unique(spec.agent for spec in plan)),
         *_driver_checks(plan),
         *_disk_checks(
@@ -120,12 +121,10 @@ def _check_data(task: TaskConfig, cache: Path) -> None:
     make_task(task, cache=cache).check_data()
 
 
-def _model_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
-    from rl_bench.models.base import check_model
-
+def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for model in _unique(spec.model for spec in plan):
         where = str(model.path or model.hub_id or model.kind)
-        yield _attempt(f"model {model.name}", partial(check_model, model), found=where)
+        yield _attempt(f"model {model.name}", partial(check_model, model, cache=cache), found=where)
 
 
 def _agent_check(agent: AgentConfig) -> Check:

@@ -1,0 +1,152 @@
+"""Composition: every experiment composes, overrides reach their option, bad input is explained."""
+
+from pathlib import Path
+
+import pytest
+
+from rl_bench.compose import CONF_DIR, compose, groups
+from rl_bench.errors import ConfigError
+from rl_bench.plan import expand
+
+EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
+DEBUGS = sorted(path.stem for path in (CONF_DIR / "debug").glob("*.yaml"))
+AXES = ("agent", "driver", "mode", "task", "model")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes_and_plans(name: str) -> None:
+    experiment = compose([f"+experiment={name}"]).experiment
+
+    assert experiment.sweep.name == name
+    assert expand(experiment)
+
+
+@pytest.mark.parametrize("name", DEBUGS)
+def test_every_debug_setting_composes(name: str) -> None:
+    assert expand(compose(["+experiment=quickstart", f"+debug={name}"]).experiment)
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        (group, path.stem)
+        for group in ("budget", "grader", "sandbox", "sink", "cluster", "paths")
+        for path in sorted((CONF_DIR / group).glob("*.yaml"))
+    ],
+)
+def test_every_condition_composes_under_its_own_name(group: str, option: str) -> None:
+    experiment = compose([f"{group}={option}"]).experiment
+
+    assert getattr(experiment, group).name == option
+
+
+def test_every_option_of_every_axis_is_valid_and_bears_its_file_name() -> None:
+    every = "[{agents: ['*'], drivers: ['*'], modes: ['*'], tasks: ['*'], models: ['*']}]"
+    options = compose([f"sweep.blocks={every}", "options.agent.command.argv=[bash]"]).experiment
+
+    for group in AXES:
+        found = getattr(options.options, f"{group}s")
+        assert sorted(found) == sorted(groups()[group])
+        assert all(found[name].name == name for name in found)
+
+
+def test_plain_start_is_one_run_of_the_groups_choices() -> None:
+    composed = compose([])
+
+    assert not composed.dry_run
+    assert composed.experiment.sweep.name == "adhoc"
+    assert len(expand(composed.experiment)) == 1
+
+
+def test_experiment_needs_no_plus() -> None:
+    assert compose(["experiment=smoke"]) == compose(["+experiment=smoke"])
+
+
+def test_override_reaches_the_chosen_option_only() -> None:
+    experiment = compose(["+experiment=quickstart", "task.num_eval=7"]).experiment
+
+    assert experiment.options.tasks["alfworld_mini"].num_eval == 7
+    assert experiment.options.tasks["gsm8k_mini"].num_eval != 7
+
+
+def test_override_reaches_a_named_option() -> None:
+    experiment = compose(
+        ["+experiment=quickstart", "options.task.gsm8k_mini.num_eval=7"]
+    ).experiment
+
+    assert experiment.options.tasks["gsm8k_mini"].num_eval == 7
+
+
+def test_override_may_set_a_key_that_the_file_leaves_out() -> None:
+    experiment = compose(["model=qwen3_8b_base", "model.path=/models/base"]).experiment
+
+    assert experiment.options.models["qwen3_8b_base"].path == Path("/models/base")
+
+
+def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("RL_BENCH_RESULTS", raising=False)
+    monkeypatch.delenv("RL_BENCH_CACHE", raising=False)
+
+    paths = compose([]).experiment.paths
+
+    assert paths.results == tmp_path / "results"
+    assert paths.cache == tmp_path / "home/.cache/rl_bench"
+
+
+def test_config_dir_adds_options(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "mine.yaml").write_text(
+        "defaults: [noop, _self_]\nname: mine\nenv: {WHO: '${.name}'}\n"
+    )
+
+    experiment = compose(
+        ["sweep.blocks=[{agents: [mine, noop]}]"], config_dirs=[tmp_path]
+    ).experiment
+
+    assert experiment.options.agents["mine"].env["WHO"] == "mine"
+    assert "mine" in groups(config_dirs=[tmp_path])["agent"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["agent=cladue"], ["agent 'cladue' does not exist", "Choices:", "mean claude_code?"]),
+        (["agnet=noop"], ["unknown key 'agnet'", "did you mean agent?"]),
+        (["+experment=smoke"], ["unknown key 'experment'", "did you mean experiment?"]),
+        (["+experiment=smok"], ["experiment 'smok' does not exist", "did you mean smoke?"]),
+        (["budget.wallclock_s=3"], ["'budget.wallclock_s'", "did you mean wall_clock_s?"]),
+        (["budget.wall_clock_s=-5"], ["budget.wall_clock_s", "greater than 0", "-5"]),
+        (["budget.wall_clock_s=soon"], ["budget.wall_clock_s", "number", "soon"]),
+        (["sink.wandb.mode=maybe"], ["sink.wandb.mode", "'online', 'offline' or 'disabled'"]),
+        (["sink.wandb.proj=x"], ["'sink.wandb.proj'", "did you mean project?"]),
+        (["~task.kind"], ["missing key 'task.kind'"]),
+        (["agent=command"], ["missing key 'agent.argv'"]),
+        (["agent=[noop,command]"], ["agent takes one option", "sweep.blocks"]),
+        (["sweep.name=a b"], ["sweep.name", "pattern"]),
+        (["sweep.seeds=[]"], ["sweep.seeds", "at least 1"]),
+        (["sweep.blocks=[{taks: [gsm8k]}]"], ["'sweep.blocks.0.taks'", "did you mean tasks?"]),
+        (["sweep.blocks=[{tasks: [gsm9k]}]"], ["task 'gsm9k' does not exist", "mean gsm8k?"]),
+        (["sweep.blocks=[{stacks: [codex]}]"], ["stack 'codex'", "agent/driver"]),
+        (["sweep.blocks=[{stacks: [a/b], agents: [c]}]"], ["either stacks or agents"]),
+        (["dry_run=maybe"], ["dry_run is 'maybe'", "true, false"]),
+        (["word"], ["override 'word' cannot be read", "key=value"]),
+        (["model.path=${nope}"], ["model.path", "nope"]),
+        (["+experiment=quickstart", "task=webshop"], ["'task=webshop'", "no run of this sweep"]),
+        (["options.task.alfworld_mini.num_eval=3"], ["is the chosen task", "task.KEY=VALUE"]),
+    ],
+)
+def test_bad_input_is_one_clear_line(overrides: list[str], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(overrides)
+
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text
+
+
+def test_missing_config_dir_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such folder"):
+        compose([], config_dirs=[tmp_path / "absent"])
