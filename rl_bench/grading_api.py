@@ -229,7 +229,8 @@ class GradingServer:
 def _bind(port: int) -> socket.socket:
     """A socket on loopback, bound here so that nobody can take the port before uvicorn has it."""
     for candidate in (port, 0):
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        # With the protocol named, asyncio sets TCP_NODELAY: answers come 40 ms earlier.
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             bound.bind((HOST, candidate))
         except OSError as error:

@@ -9,7 +9,6 @@ was killed (an agent of the same user can do that), the tree is found by a mark 
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import time
@@ -242,7 +241,7 @@ class AgentProcess:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             left = max(0.0, deadline - time.monotonic())
-            if not _is_readable(self._report, timeout_s=left):
+            if not supervisor.is_readable(self._report, timeout_s=left):
                 return None
             data = os.read(self._report, 65536)
             if not data:
@@ -285,13 +284,6 @@ class AgentProcess:
     def _activity(self) -> tuple[int, float]:
         size = sum(path.stat().st_size for path in self._outputs if path.exists())
         return size, cpu_s(supervisor.descendants(self._process.pid))
-
-
-def _is_readable(fd: int, *, timeout_s: float) -> bool:
-    # Not select(), which refuses descriptors from 1024 on, as a worker with many files has them.
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))
 
 
 def tail(path: Path, *, max_bytes: int = 4000) -> str:

@@ -105,6 +105,14 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def is_readable(fd: int, *, timeout_s: float) -> bool:
+    """Waits for data, or the end of a pipe."""
+    # Not select(), which refuses descriptors from 1024 on, as a run with many files has them.
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def kill_groups(pids: Iterable[int]) -> None:
     """SIGKILL for the process groups of ``pids``, and for each of them.
 
@@ -187,8 +195,7 @@ class Supervisor:
                 return self._spec["grace_s"]
             if os.getppid() != self._spec["parent"]:
                 return 0.0
-            ready, _, _ = select.select([self._control], [], [], POLL_S)
-            if ready:
+            if is_readable(self._control, timeout_s=POLL_S):
                 order = os.read(self._control, 64)
                 return float(order) if order.strip() else 0.0
             self._cut_outputs()
