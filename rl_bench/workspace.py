@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -313,7 +313,3 @@ def _search_path(binary: str) -> str:
     if found:
         folders.append(str(Path(found).parent))
     return os.pathsep.join([*folders, "/usr/local/bin", "/usr/bin", "/bin"])
-
-
-OnScores = Callable[[Mapping[str, object]], None]
-"""Takes the scores after each change; see `Workspace.refresh`."""
