@@ -99,7 +99,7 @@ def _compose_quietly(overrides: Sequence[str]) -> DictConfig:
 
 
 def _omegaconf_line(error: OmegaConfBaseException) -> ConfigError:
-    key = (error.full_key or "").removeprefix("options.")
+    key = error.full_key or ""
     text = _one_line(str(error))
     if "Missing mandatory value" in text:
         return ConfigError(f"missing key '{key}'", cure=f"Set it: {key}=...")

@@ -108,6 +108,8 @@ def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
     except RlBenchError as error:
         detail = error.message.removeprefix(f"{name}: ")
         return Check(name=name, verdict=Verdict.FAILED, detail=detail, cure=error.cure)
+    except OSError as error:  # an unreadable folder is the user's to mend, not a crash
+        return Check(name=name, verdict=Verdict.FAILED, detail=str(error))
     return Check(name=name, verdict=Verdict.OK, detail=found)
 
 

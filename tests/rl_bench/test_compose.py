@@ -98,7 +98,7 @@ def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_config_dir_adds_options(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     (tmp_path / "agent" / "mine.yaml").write_text(
-        "defaults: [noop, _self_]\nname: mine\nenv: {WHO: '${.name}'}\n"
+        "defaults: [noop, _self_]\nname: mine\nenv: {WHO: '${..name}'}\n"
     )
 
     experiment = compose(

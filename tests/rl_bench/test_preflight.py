@@ -1,0 +1,181 @@
+"""Preflight: each thing that a machine may lack is named with its cure, and keys stay secret."""
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rl_bench.compose import compose
+from rl_bench.errors import PreflightError
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import expand
+from rl_bench.preflight import Check, Verdict, num_local_gpus, preflight, require
+from rl_bench.sweep_claim import claim_sweep
+
+BASE = ("agent=noop", "task=gsm8k_mini")
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RL_BENCH_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("RL_BENCH_CACHE", str(tmp_path / "cache"))
+
+
+def checks_of(*overrides: str, base: Sequence[str] = BASE) -> dict[str, Check]:
+    experiment = compose([*base, *overrides]).experiment
+    paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
+    checks = preflight(experiment, plan=expand(experiment), paths=paths)
+    return {check.name: check for check in checks}
+
+
+def failures(checks: dict[str, Check]) -> list[str]:
+    return [name for name, check in checks.items() if check.verdict is Verdict.FAILED]
+
+
+def test_a_laptop_has_what_a_control_needs() -> None:
+    checks = checks_of()
+
+    assert failures(checks) == []
+    assert checks["sandbox none"].verdict is Verdict.WARNING
+    require(list(checks.values()))
+
+
+def test_it_writes_nothing(tmp_path: Path) -> None:
+    checks_of()
+
+    assert not (tmp_path / "results").exists()
+
+
+def test_missing_data_are_named(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+
+    check = checks_of("task=gsm8k", f"task.data_path={absent}")["task gsm8k"]
+
+    assert check.verdict is Verdict.FAILED
+    assert str(absent) in check.detail + check.cure
+
+
+def test_a_kind_that_is_still_to_be_written_is_named() -> None:
+    check = checks_of("task=webshop")["task webshop"]
+
+    assert (check.verdict, check.detail) == (
+        Verdict.FAILED,
+        "kind 'webshop' is not implemented yet",
+    )
+
+
+def test_a_model_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    overrides = ("model=qwen3_8b_base", f"model.path={tmp_path / 'absent'}")
+
+    check = checks_of(*overrides)["model qwen3_8b_base"]
+
+    assert check.verdict is Verdict.FAILED
+    assert str(tmp_path / "absent") in check.detail
+
+
+def test_a_missing_binary_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    check = checks_of("agent=codex", "driver=gpt_4o")["agent codex"]
+
+    assert check.verdict is Verdict.FAILED
+    assert "'codex' is not on PATH" in check.detail
+    assert "0.171.0" in check.cure
+
+
+def test_a_key_is_asked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    overrides = ("agent=codex", "driver=gpt_4o")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert "key OPENAI_API_KEY" in failures(checks_of(*overrides))
+
+    monkeypatch.setenv("OPENAI_API_KEY", "value-of-the-key")
+    checks = checks_of(*overrides)
+
+    assert checks["key OPENAI_API_KEY"].verdict is Verdict.OK
+    assert "value-of-the-key" not in str(checks)
+
+
+def test_a_disk_that_is_nearly_full_is_refused() -> None:
+    checks = checks_of("paths.min_free_gib=1e9")
+
+    assert failures(checks) == ["folder results", "folder cache"]
+    assert "GiB wanted" in checks["folder results"].detail
+
+
+def test_a_file_in_the_place_of_the_results_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    check = checks_of(f"paths.results={tmp_path / 'file'}")["folder results"]
+
+    assert check.verdict is Verdict.FAILED
+    assert "paths.results=" in check.cure
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_refused() -> None:
+    assert "folder results" in failures(checks_of("paths.results=/proc/results"))
+
+
+def test_too_few_gpus_are_refused() -> None:
+    checks = checks_of("cluster.num_gpus=1", "grader.num_graders=2", "grader.gpus_per_grader=1")
+
+    assert failures(checks) == ["GPUs"]
+    assert checks["GPUs"].detail == "1 here, 2 for the graders and one run"
+
+
+def test_a_run_that_fits_on_no_machine_is_refused() -> None:
+    assert failures(checks_of("cluster.num_cpus=1", "cluster.cpus_per_run=2")) == ["CPUs"]
+
+
+def test_a_taken_port_is_refused() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        assert failures(checks_of(f"cluster.dashboard_port={port}")) == [f"port {port}"]
+
+
+def test_a_cluster_that_does_not_answer_is_refused() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert failures(checks_of(f"cluster.address='{address}'")) == ["Ray cluster"]
+
+
+def test_wandb_online_needs_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert failures(checks_of("sink.wandb.mode=online")) == ["sink wandb"]
+
+
+def test_a_name_with_another_config_is_refused() -> None:
+    experiment = compose(BASE).experiment
+    paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
+    with claim_sweep(paths, experiment=experiment, plan=expand(experiment)):
+        pass
+
+    checks = checks_of("budget.wall_clock_s=7")
+
+    assert failures(checks) == ["sweep adhoc"]
+    assert "budget.wall_clock_s" in checks["sweep adhoc"].detail
+
+
+def test_require_lists_each_failure_with_its_cure() -> None:
+    checks = [
+        Check(name="a", verdict=Verdict.FAILED, detail="is gone", cure="Bring it back"),
+        Check(name="b", verdict=Verdict.WARNING, detail="is odd"),
+        Check(name="c", verdict=Verdict.FAILED, detail="is full"),
+    ]
+
+    with pytest.raises(PreflightError) as caught:
+        require(checks)
+
+    assert str(caught.value).splitlines() == ["a: is gone. Bring it back", "c: is full"]
+
+
+@pytest.mark.parametrize(("visible", "num"), [("", 0), ("-1", 0), ("0", 1), ("0,3", 2)])
+def test_visible_devices_bound_the_gpus(visible: str, num: int) -> None:
+    assert num_local_gpus({"CUDA_VISIBLE_DEVICES": visible}) == num

@@ -1,0 +1,129 @@
+"""The command line, as a user types it: help, dry run, bad input. Nothing is ever started here."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rl_bench import sweep
+from rl_bench.compose import groups
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "vllm", "ray", "transformers", "trl")
+PROBE = """
+import sys
+from rl_bench.sweep import main
+code = main(sys.argv[1:])
+print("HEAVY", [name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RL_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RL_BENCH_RESULTS", raising=False)
+    return tmp_path
+
+
+def run(*words: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    command = ["-c", code] if code else ["-m", "rl_bench.sweep"]
+    return subprocess.run(
+        [sys.executable, *command, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_help_explains_every_group_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main(["--help"]) == 0
+
+    text = capsys.readouterr().out
+    for group, options in groups().items():
+        assert group in text
+        assert all(option in text for option in options)
+    assert "dry_run=true" in text
+
+
+@pytest.mark.parametrize(("name", "num_runs"), [("8b_base", 37), ("7b_instruct", 31)])
+def test_dry_run_ends_with_the_number_of_runs(
+    name: str, num_runs: int, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main([f"+experiment={name}", "dry_run=true"]) == 0
+
+    out, err = capsys.readouterr()
+    assert f"{num_runs} runs" in out.splitlines()[-1]
+    assert "GPU-hours" in out
+    assert f"{num_runs * 12 * 4:,}" in out
+    assert err == ""
+    assert [path.name for path in folder.iterdir() if path.name != "cache"] == []
+
+
+def test_dry_run_is_light_and_leaves_nothing_behind(folder: Path) -> None:
+    done = run("+experiment=quickstart", "dry_run=true", code=PROBE.format(heavy=HEAVY))
+
+    assert done.returncode == 0, done.stderr
+    assert "4 runs" in done.stdout.splitlines()[-1]
+    assert "HEAVY []" in done.stderr
+    assert not (folder / "outputs").exists()
+    assert not (folder / "results").exists()
+
+
+def test_help_answers_at_once(folder: Path) -> None:
+    started = time.monotonic()
+
+    done = run("--help")
+
+    assert done.returncode == 0
+    assert time.monotonic() - started < 10, "under a second when the machine is quiet"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["agent=cladue"], "agent 'cladue' does not exist"),
+        (["budget.wall_clock_s=0"], "budget.wall_clock_s"),
+        (["--foo"], "unknown flag '--foo'"),
+        (["agent=codex"], "codex speaks openai"),
+        (["task=webshop", "agent=noop"], "task webshop"),
+        (["model=qwen3_8b_base", "model.path=/absent", "agent=noop"], "/absent"),
+        (["paths.min_free_gib=1e9"], "folder results"),
+    ],
+)
+def test_bad_input_exits_with_2_and_starts_nothing(
+    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main(["task=gsm8k_mini", *words] if "task=webshop" not in words else words) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(line.startswith("error: ") for line in err.splitlines())
+    assert said in err
+    assert not (folder / "results").exists()
+
+
+def test_a_user_sees_no_traceback(folder: Path) -> None:
+    done = run("agnet=noop")
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown key 'agnet'. ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_interrupt_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "_start", interrupted)
+
+    assert sweep.main([]) == 130
+    assert "same command resumes" in capsys.readouterr().err
