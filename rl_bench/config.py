@@ -222,7 +222,6 @@ class ClusterConfig(Frozen):
         max_parallel_runs: Upper bound on runs in flight; ``null``: as resources allow.
         threads_per_run: OMP threads of the agent's process.
         num_run_retries: Attempts after the first at a run that infrastructure broke.
-        dashboard_port: Port of Ray's dashboard on loopback; ``null``: no dashboard.
     """
 
     name: str
@@ -234,7 +233,6 @@ class ClusterConfig(Frozen):
     max_parallel_runs: PositiveInt | None = None
     threads_per_run: PositiveInt = 1
     num_run_retries: int = Field(default=1, ge=0)
-    dashboard_port: int | None = Field(default=None, ge=1024, le=65535)
 
 
 class PathsConfig(Frozen):

@@ -54,7 +54,10 @@ class Check:
 
 
 def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> list[Check]:
-    """Checks data, models, agents, drivers, disk, resources, ports, sinks and the sweep's name."""
+    """Checks data, models, agents, drivers, disk, resources, sinks and the sweep's name.
+
+    Ports need no check: whatever listens here takes one that is free.
+    """
     return [
         *_task_checks(plan, cache=experiment.paths.cache),
         *_model_checks(plan, cache=experiment.paths.cache),
@@ -65,7 +68,6 @@ def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPa
             min_free_gib=experiment.paths.min_free_gib,
         ),
         *_resource_checks(experiment),
-        *_port_checks(experiment.cluster),
         _sink_check(experiment),
         _sandbox_check(experiment),
         _name_check(experiment, plan=plan, paths=paths),
@@ -235,26 +237,6 @@ def _address_check(address: str) -> Check:
     except (OSError, ValueError) as error:
         return Check(name=name, verdict=Verdict.FAILED, detail=f"{address}: {error}", cure=cure)
     return Check(name=name, verdict=Verdict.OK, detail=address)
-
-
-def _port_checks(cluster: ClusterConfig) -> Iterator[Check]:
-    """Grading APIs take free ports; only the dashboard has a fixed one."""
-    if cluster.dashboard_port is None or cluster.address is not None:
-        return
-    name = f"port {cluster.dashboard_port}"
-    try:
-        with socket.socket() as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", cluster.dashboard_port))
-    except OSError:
-        yield Check(
-            name=name,
-            verdict=Verdict.FAILED,
-            detail="taken by another process",
-            cure="Choose another with cluster.dashboard_port=, or null for no dashboard",
-        )
-        return
-    yield Check(name=name, verdict=Verdict.OK, detail="free, for Ray's dashboard")
 
 
 def _sink_check(experiment: Experiment) -> Check:

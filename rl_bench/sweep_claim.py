@@ -31,7 +31,6 @@ FREE: Mapping[str, frozenset[str]] = {
             "num_gpus",
             "max_parallel_runs",
             "num_run_retries",
-            "dashboard_port",
         }
     ),
     "grader": frozenset({"name", "num_graders", "num_rollout_workers", "num_retries"}),

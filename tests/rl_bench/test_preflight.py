@@ -129,14 +129,6 @@ def test_a_run_that_fits_on_no_machine_is_refused() -> None:
     assert failures(checks_of("cluster.num_cpus=1", "cluster.cpus_per_run=2")) == ["CPUs"]
 
 
-def test_a_taken_port_is_refused() -> None:
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        port = holder.getsockname()[1]
-        assert failures(checks_of(f"cluster.dashboard_port={port}")) == [f"port {port}"]
-
-
 def test_a_cluster_that_does_not_answer_is_refused() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
