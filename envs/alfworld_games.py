@@ -305,7 +305,7 @@ def parse_game(raw: bytes, *, name: str) -> GameData:
     )
 
 
-_PROBLEM_NAME = re.compile(r"\(problem [^)\s]*\)")
+_PROBLEM_NAME = re.compile(r"\(problem\s+[^)\s]*\)")
 
 
 def game_digest(game: Path) -> str:
