@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from rl_bench.config import (
     AgentConfig,
-    ClusterConfig,
     Experiment,
     RunSpec,
     TaskConfig,
