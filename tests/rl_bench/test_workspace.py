@@ -244,7 +244,7 @@ def run_agent(scene: Scene) -> int | None:
         stdout=logs / "agent.stdout",
         stderr=logs / "agent.stderr",
     )
-    exit_ = agent.wait(remaining_s=lambda: scene.clock.remaining_s, grace_s=1.0)
+    exit_ = agent.wait(remaining_s=lambda: scene.clock.remaining_s, grace_s=10.0)
     return exit_.exit_code
 
 
@@ -276,15 +276,14 @@ def test_published_agents_start_script(tmp_path: Path) -> None:
 
 def test_remaining_time_is_zero_when_the_agent_is_ended(tmp_path: Path) -> None:
     script = (
-        "trap 'echo end >> log; exit' TERM\n"
-        "while :; do curl -s $GRADING_SERVER_URL/time >> log; echo >> log; sleep 0.05; done"
+        "trap 'curl -s $GRADING_SERVER_URL/time > at_the_end; exit' TERM\n"
+        "while :; do sleep 0.05; done"
     )
     budget = BudgetConfig(name="t", wall_clock_s=2)
     spec = make_spec(agent=AgentConfig(name="t", argv=("bash", "-c", script)), budget=budget)
     with Scene(tmp_path, spec).serving() as scene:
         assert run_agent(scene) == 0
-        lines = (scene.workspace.root / "log").read_text().split()
-        overrun_s = scene.clock.used_s - 2
-    assert lines[-1] == "end"
-    assert json.loads(lines[-2])["remaining_s"] < 1
-    assert overrun_s < 2
+        times = json.loads((scene.workspace.root / "at_the_end").read_text())
+    assert times["remaining_s"] == 0
+    # A second is the promise; the rest is for a machine that is busy with other things.
+    assert 2 <= times["used_s"] < 2 + 1 + 2
