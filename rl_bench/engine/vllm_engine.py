@@ -125,7 +125,8 @@ class VllmEngine:
                         group.create_task(self._complete(loaded, request)) for request in requests
                     ]
             except ExceptionGroup as failures:
-                raise self._explain(failures.exceptions[0]) from failures
+                # Not chained: all requests share one exception, whose traceback grows with each.
+                raise self._explain(failures.exceptions[0]) from None
         return [task.result() for task in tasks]
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -137,9 +138,9 @@ class VllmEngine:
         async with self._running():
             try:
                 return await self._score(token_ids)
-            # vLLM's own classes, not importable without it; all are given a meaning.
-            except Exception as error:
-                raise self._explain(error) from error
+            # The boundary to vLLM, whose classes cannot be imported without it.
+            except Exception as error:  # noqa: BLE001
+                raise self._explain(error) from None
 
     async def close(self) -> None:
         """Ends the engine's processes; they are gone when this returns."""

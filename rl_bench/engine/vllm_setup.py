@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+MIN_BATCHED_TOKENS = 2048
+"""Tokens that one step of the engine may read, at least: vLLM's own default."""
+
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
@@ -86,6 +89,10 @@ def engine_arguments(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401
     if current_platform.is_cpu():
         # Explicit, since otherwise the CPU backend warms the model up to measure memory.
         extra["kv_cache_memory_bytes"] = int(options.kv_cache_gib * 2**30)
+        # A prompt read in chunks discards a sample a chunk and rewinds the request's generator,
+        # which torch cannot do on a CPU: a request with a seed would kill the engine.
+        extra["enable_chunked_prefill"] = False
+        extra["max_num_batched_tokens"] = max(MIN_BATCHED_TOKENS, options.max_model_len)
         if options.tensor_parallel_size == 1:
             extra["distributed_executor_backend"] = "uni"
     else:

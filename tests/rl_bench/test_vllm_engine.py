@@ -26,7 +26,7 @@ from rl_bench.checkpoint import content_hash
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, LoadKind, Sampling
 from rl_bench.engine.prompts import CheckpointTokenizer
 from rl_bench.engine.vllm_engine import VllmEngine
-from rl_bench.engine.vllm_setup import VllmOptions
+from rl_bench.engine.vllm_setup import MIN_BATCHED_TOKENS, VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -257,8 +257,9 @@ async def look_around(engine: VllmEngine, story: Story) -> None:
     )
     story.completions["stop"] = story.completions.pop(f"stop {stop}")
     sampled = [
-        GenerationRequest(text=p, sampling=Sampling(max_tokens=8, temperature=1.0, seed=7))
-        for p in PROMPTS[:8]
+        # Long and many: more tokens than the engine reads in a step.
+        GenerationRequest(text=p * 2, sampling=Sampling(max_tokens=8, temperature=1.0, seed=7))
+        for p in PROMPTS * 2
     ]
     story.repeated = (await engine.generate(sampled), await engine.generate(sampled))
     started = time.monotonic()
@@ -391,6 +392,7 @@ def test_a_stop_string_ends_the_answer(story: Story) -> None:
 
 def test_a_seed_repeats_samples(story: Story) -> None:
     first, second = story.repeated
+    assert sum(completion.num_prompt_tokens for completion in first) > 2 * MIN_BATCHED_TOKENS
     assert first == second
     assert len({completion.text for completion in first}) > 1
 
