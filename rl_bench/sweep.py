@@ -1,12 +1,12 @@
 """The entry point: ``python -m rl_bench.sweep OVERRIDES`` runs a sweep, or resumes it.
 
 Hops from here to the agent's process:
-    1. `main`                      compose, plan, preflight, claim the sweep's name
-    2. `actors.sweep_driver`       starts Ray, recorder and graders
-    3. `actors.sweep_loop`         gives runs to run actors as resources free up
-    4. `actors.run_actor`          holds a run's CPUs and GPUs
-    5. `rl_bench.run`              workspace, baseline, grading API, clock
-    6. `rl_bench.agent_process`    the agent, in its sandbox
+    1. `actors.sweep_driver.run_sweep`   what is left to run; starts Ray
+    2. `actors.sweep_loop.SweepLoop`     gives runs to run actors as resources free up
+    3. `actors.run_actor`                holds a run's CPUs and GPUs
+    4. `rl_bench.run.Run`                workspace, baseline, grading API, clock
+    5. `rl_bench.process`                starts the supervisor, in a sandbox
+    6. `rl_bench.supervisor`             starts the agent, and ends its whole tree
 
 Exit codes: 0 every run finished without an infrastructure failure (with ``dry_run=true``: the plan
 is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started; 130 interrupted.
