@@ -42,11 +42,7 @@ class RecordingGrader:
         if self.failures > 0:
             self.failures -= 1
             raise self.error
-        return (
-            Evaluation(
-                task="t", score=50.0, num_items=2, num_errors=0, evaluator_version="1"
-            ),
-        )
+        return (Evaluation(task="t", score=50.0, num_items=2, num_errors=0, evaluator_version="1"),)
 
 
 async def test_baselines_first_then_runs_take_turns() -> None:

@@ -12,9 +12,7 @@ from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 
 SPEC = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=4), max_steps=2)
-EPISODES = [
-    Episode(episode_id=f"e{i}", env_id="x", env_kwargs={}, options={}) for i in range(12)
-]
+EPISODES = [Episode(episode_id=f"e{i}", env_id="x", env_kwargs={}, options={}) for i in range(12)]
 
 
 class FlakyWorkers:
