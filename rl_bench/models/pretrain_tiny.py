@@ -26,8 +26,8 @@ from rl_bench.models.tiny_corpus import jottings, sums, walks
 from rl_bench.models.tiny_tokenizer import END_OF_TEXT, train_tokenizer
 from rl_bench.tasks.word_problems import vocabulary
 
-VOCAB_SIZE = 1000
-NUM_PHRASES = 140
+VOCAB_SIZE = 1200
+NUM_PHRASES = 70
 BATCH, BLOCK = 8, 256
 PEAK_LR = 3e-3
 
@@ -35,8 +35,8 @@ PEAK_LR = 3e-3
 def make_tokenizer(seed: int) -> Tokenizer:
     """Trains the tokenizer on a sample of the corpus."""
     rng = random.Random(seed)  # noqa: S311  not for secrets
-    games = list(walks(rng, num_games=300, walks_a_game=2))
-    stories = list(islice(jottings(rng), 1200))
+    games = list(walks(rng, num_games=150, walks_a_game=2))
+    stories = list(islice(jottings(rng), 500))
     return train_tokenizer(
         [*games, *stories],
         vocab_size=VOCAB_SIZE,
@@ -66,7 +66,7 @@ def documents(seed: int, *, num_games: int) -> Iterator[str]:
 
 def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]:
     """Packs texts into ``(BATCH, BLOCK)`` tensors of token ids."""
-    end = tokenizer.token_to_id(END_OF_TEXT)
+    end: int = tokenizer.token_to_id(END_OF_TEXT)  # type: ignore[assignment]
     tokens: list[int] = []
     for text in texts:
         tokens += [*tokenizer.encode(text).ids, end]
@@ -78,12 +78,14 @@ def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]
 def pretrain(tokenizer: Tokenizer, *, seed: int, num_steps: int) -> Qwen3ForCausalLM:
     """Trains a language model on the corpus."""
     torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(tiny.tiny_config(tokenizer.get_vocab_size()))
+    model = Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
+        tiny.tiny_config(tokenizer.get_vocab_size())
+    )
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=PEAK_LR, betas=(0.9, 0.95), weight_decay=0.01
     )
     started = time.monotonic()
-    corpus = blocks(tokenizer, documents(seed, num_games=1500))
+    corpus = blocks(tokenizer, documents(seed, num_games=900))
     for step, ids in enumerate(islice(corpus, num_steps)):
         for group in optimizer.param_groups:
             group["lr"] = PEAK_LR * min(1.0, (step + 1) / 50) * max(0.03, 1 - step / num_steps)
@@ -103,7 +105,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=tiny.SHIPPED_SEED)
-    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--out", type=Path, default=tiny.DATA)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -36,7 +36,7 @@ def tiny_config(vocab_size: int) -> "Qwen3Config":
         num_key_value_heads=4,
         head_dim=32,
         max_position_embeddings=MAX_POSITIONS,
-        rope_theta=10_000.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         tie_word_embeddings=True,
         architectures=["Qwen3ForCausalLM"],
         dtype="float32",
@@ -47,7 +47,7 @@ def wrap_tokenizer(tokenizer: "Tokenizer") -> "PreTrainedTokenizerFast":
     """The tokenizer as transformers, TRL and vLLM take it, chat template included."""
     from transformers import PreTrainedTokenizerFast
 
-    wrapped = PreTrainedTokenizerFast(
+    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
@@ -76,9 +76,10 @@ def build_tiny(folder: Path, *, seed: int = SHIPPED_SEED) -> Path:
     from transformers import Qwen3ForCausalLM
 
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = wrap_tokenizer(Tokenizer.from_file(str(TOKENIZER_FILE)))
+    plain = Tokenizer.from_file(str(TOKENIZER_FILE))
+    tokenizer = wrap_tokenizer(plain)
     tokenizer.save_pretrained(folder)
-    end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (TURN_END, END_OF_TEXT))
+    end, pad = (int(plain.token_to_id(token) or 0) for token in (TURN_END, END_OF_TEXT))
     config = tiny_config(len(tokenizer))
     config.eos_token_id, config.pad_token_id = end, pad
     config.save_pretrained(folder)
@@ -89,7 +90,7 @@ def build_tiny(folder: Path, *, seed: int = SHIPPED_SEED) -> Path:
     else:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            weights = Qwen3ForCausalLM(config).state_dict()
+            weights = Qwen3ForCausalLM(config).state_dict()  # type: ignore[no-untyped-call]
         weights.pop("lm_head.weight", None)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

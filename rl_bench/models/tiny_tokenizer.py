@@ -30,15 +30,19 @@ CHAT_TEMPLATE = (
 
 _PIECES = re.compile(r" ?[A-Za-z]+| ?\d{1,2}| ?[^A-Za-z0-9\s]|\s")
 _PRE_TOKENS = Regex(r" ?[A-Za-z]+| ?\d{1,2}| ?[^A-Za-z0-9\s]+|\s+")
+_SPECIAL = re.compile("|".join(re.escape(token) for token in SPECIAL_TOKENS))
 _LONGEST_PHRASE = 7
+_EMPHASIS = 60
 
 
 def find_phrases(texts: Iterable[str], *, num: int, names: Iterable[str] = ()) -> list[str]:
     """The ``num`` runs of words whose merging saves the most tokens.
 
-    A phrase holds no number, none of ``names`` and no word that a number ever follows (a thing).
+    A phrase holds no special token, no number, none of ``names`` and no word that a number ever
+    follows (a thing).
     """
-    split = [_PIECES.findall(text) for text in texts]
+    runs = [run for text in texts for run in _SPECIAL.split(text)]
+    split = [_PIECES.findall(run) for run in runs]
     names = {
         before for pieces in split for before, piece in pairwise(pieces) if piece[-1].isdigit()
     } | {f" {word}" for word in names}
@@ -88,8 +92,9 @@ def train_tokenizer(
         texts: A sample of everything the model will read.
         vocab_size: All tokens: special, bytes, numbers, words and phrases.
         num_phrases: Phrases among them.
-        names: Words that stay tokens of their own, so that they can be copied.
+        names: Words that are one token each and part of no phrase, so that they can be copied.
     """
+    names = sorted(names)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -107,7 +112,10 @@ def train_tokenizer(
     )
     spaced = "".join(f" {number}" for number in range(100))
     lines = "\n".join(str(number) for number in range(100))
-    tokenizer.train_from_iterator([*texts, *[spaced + "\n" + lines] * len(texts)], trainer)
+    spelled = "".join(f" {name}" for name in names)
+    always = [f"{spaced}{spelled}\n{lines}\n####"] * _EMPHASIS
+    runs = [run for text in texts for run in _SPECIAL.split(text)]
+    tokenizer.train_from_iterator([*runs, *always], trainer)
     phrases = find_phrases(texts, num=num_phrases, names=names)
     tokenizer.add_tokens([AddedToken(phrase, normalized=False) for phrase in phrases])
     return tokenizer

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from envs.protocol import ChatMessage
 from rl_bench.config import DataSource, TaskConfig
-from envs.protocol import ChatMessage
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
@@ -79,9 +78,10 @@ def read_rows(folder: Path, *, split: Split) -> list[Row]:
             f"GSM8K {split} data not found in {folder} (looked for {', '.join(_FILES[split])})",
             cure=f"Download them from {_SOURCE} and set task.data_path",
         )
-    opened = lzma.open(path, "rt") if path.suffix == ".xz" else path.open(encoding="utf-8")
-    with opened as lines:
-        return [_parse(line, path=path, number=i) for i, line in enumerate(lines, 1)]
+    content = path.read_bytes()
+    text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
+    lines = [line for line in text.split("\n") if line.strip()]
+    return [_parse(line, path=path, number=i) for i, line in enumerate(lines, 1)]
 
 
 def _parse(line: str, *, path: Path, number: int) -> Row:

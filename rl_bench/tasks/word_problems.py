@@ -108,9 +108,7 @@ class _Story:
         self.total = 0
 
     def fill(self, template: str, **numbers: int | str) -> str:
-        return template.format(
-            name=self.name, other=self.other, things=self.things, **numbers
-        )
+        return template.format(name=self.name, other=self.other, things=self.things, **numbers)
 
     def equation(self, left: int, sign: str, right: int, result: int) -> None:
         self.equations.append(f"{left} {sign} {right} = {result}")

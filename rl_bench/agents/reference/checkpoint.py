@@ -1,4 +1,4 @@
-"""Loading the base model and saving what is submitted: plain checkpoints, complete in themselves."""
+"""Loading the base model, and saving what is submitted: plain checkpoints, each complete."""
 
 import shutil
 from pathlib import Path

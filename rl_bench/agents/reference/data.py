@@ -44,10 +44,10 @@ class WordProblemData:
 
 
 def household_demos(folder: Path, *, protocol: str) -> list[Demo]:
-    """Expert episodes as chats, from ``expert.jsonl``."""
+    """Expert episodes as chats, from ``train.jsonl``."""
     speak = get_protocol(protocol)
     demos: list[Demo] = []
-    for line in (folder / "expert.jsonl").read_text(encoding="utf-8").splitlines():
+    for line in (folder / "train.jsonl").read_text(encoding="utf-8").splitlines():
         turns = [Turn(t["observation"], t["action"]) for t in json.loads(line)["turns"]]
         *before, last = turns
         messages = speak.prompt(before, last.observation).messages

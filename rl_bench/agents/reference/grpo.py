@@ -8,18 +8,25 @@ loss (``env_mask``) and with their rewards.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
-from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from datasets import Dataset  # type: ignore[import-untyped]
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from rl_bench.agents.reference.rollouts import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpoPlan:
-    """How to reinforce: see `rl_bench.agents.reference.settings.TrainSettings`."""
+    """How to reinforce: see `rl_bench.agents.reference.settings.TrainSettings`.
+
+    Attributes:
+        max_completion_length: Tokens that an episode can have; a constant by which the loss divides
+            (dr_grpo), so that long lost episodes weigh no more than short won ones.
+    """
 
     steps: int
     prompts: int
@@ -49,10 +56,10 @@ def reinforce(
     """
 
     def rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[object]]:
-        policy = trainer.model
-        policy.eval()
+        policy = cast(PreTrainedModel, trainer.model)
+        policy.train(False)
         played = world.play([int(prompt) for prompt in prompts], model=policy)
-        policy.train()
+        policy.train(True)
         rows = [rollout.conversation for rollout in played]
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
@@ -64,8 +71,8 @@ def reinforce(
 
     def earned_reward(
         prompts: list[str], completions: list[str], earned: list[float], **_: object
-    ) -> list[float]:
-        return earned
+    ) -> list[float | None]:
+        return list(earned)
 
     trainer = GRPOTrainer(
         model=model,
@@ -76,6 +83,7 @@ def reinforce(
         rollout_func=rollout,
         callbacks=list(callbacks),
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train()
     return int(trainer.state.global_step)
 
@@ -90,8 +98,7 @@ def _config(plan: GrpoPlan, *, folder: Path) -> GRPOConfig:
         output_dir=str(folder),
         max_steps=plan.steps,
         learning_rate=plan.lr,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=2,
+        lr_scheduler_type="constant",
         per_device_train_batch_size=plan.micro_batch,
         gradient_accumulation_steps=num_rollouts // plan.micro_batch,
         num_generations=plan.group,

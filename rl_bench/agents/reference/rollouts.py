@@ -14,9 +14,10 @@ from typing import Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from envs.alfworld import ALFWorldEnv
-from envs.protocol import ChatMessage, Turn
+from envs.protocol import Turn
 from envs.protocols import get_protocol
 from rl_bench.agents.reference.sampler import BatchSampler, Conversation
+from rl_bench.agents.reference.tokens import decode, encode, end_of_turn
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
@@ -40,17 +41,6 @@ class World(Protocol):
     def play(self, indices: Sequence[int], *, model: PreTrainedModel) -> list[Rollout]:
         """One rollout for each of ``indices`` (repeated ones are separate rollouts)."""
         ...
-
-
-def encode(tokenizer: PreTrainedTokenizerBase, messages: Sequence[ChatMessage]) -> list[int]:
-    """Token ids of a chat prompt, up to where the assistant begins to speak."""
-    ids = tokenizer.apply_chat_template(
-        [dict(message) for message in messages],
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=False,
-    )
-    return [int(token) for token in ids]
 
 
 def final_number(text: str) -> float | None:
@@ -77,11 +67,11 @@ class WordProblemWorld:
 
     def play(self, indices: Sequence[int], *, model: PreTrainedModel) -> list[Rollout]:
         """See `World.play`."""
-        end = self.tokenizer.convert_tokens_to_ids(self.tokenizer.eos_token)
-        sampler = BatchSampler(model, end_id=int(end), temperature=self.temperature)
+        end = end_of_turn(self.tokenizer)
+        sampler = BatchSampler(model, end_id=end, temperature=self.temperature)
         rows = sampler.start([self._prompt(index) for index in indices])
         turns = sampler.turn(max_tokens=self.max_tokens)
-        texts = self.tokenizer.batch_decode(turns, skip_special_tokens=True)
+        texts = [decode(self.tokenizer, turn) for turn in turns]
         rollouts = []
         for index, row, text in zip(indices, rows, texts, strict=True):
             said = final_number(text)
@@ -140,7 +130,7 @@ class HouseholdWorld:
         while active:
             sampler.keep([play.row for play in active])
             turns = sampler.turn(max_tokens=self.max_tokens)
-            texts = self.tokenizer.batch_decode(turns, skip_special_tokens=True)
+            texts = [decode(self.tokenizer, turn) for turn in turns]
             for play, text in zip(active, texts, strict=True):
                 self._advance(play, text)
             active = [play for play in active if not play.over]
@@ -148,7 +138,7 @@ class HouseholdWorld:
 
     @property
     def _end(self) -> int:
-        return int(self.tokenizer.convert_tokens_to_ids(self.tokenizer.eos_token))
+        return end_of_turn(self.tokenizer)
 
     def _begin(self, indices: Sequence[int], sampler: BatchSampler) -> list[_Play]:
         seen = [

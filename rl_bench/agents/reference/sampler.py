@@ -140,7 +140,7 @@ class BatchSampler:
         last = (mask.sum(dim=1) - 1).clamp(min=0)
         for i, chunk in enumerate(chunks):
             self._fed[i] += len(chunk)
-        logits: torch.Tensor = self._model.lm_head(hidden[torch.arange(len(chunks)), last])  # type: ignore[operator]
+        logits: torch.Tensor = self._model.lm_head(hidden[torch.arange(len(chunks)), last])
         return logits.float()
 
     def _unfed(self, index: int) -> list[int]:

@@ -1,9 +1,9 @@
 """One run of the agent: the stages of its mode, a submission after each, the best one kept.
 
-    sft_only   supervised fine-tuning on all demonstrations
-    rl_only    a short warm-up on few demonstrations, then GRPO with online rollouts
-    free       supervised fine-tuning, then GRPO
-    multi      supervised fine-tuning on the demonstrations of all tasks together
+sft_only   supervised fine-tuning on all demonstrations
+rl_only    a short warm-up on few demonstrations, then GRPO with online rollouts
+free       supervised fine-tuning, then GRPO
+multi      supervised fine-tuning on the demonstrations of all tasks together
 """
 
 import json
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from transformers import set_seed
 
 from rl_bench.agents.reference import checkpoint, data
@@ -31,7 +30,6 @@ class Session:
 
     def __init__(self, job: Job) -> None:
         set_seed(job.seed)
-        torch.use_deterministic_algorithms(True, warn_only=True)
         self.job = job
         self.settings = job.train_settings(job.tasks[0])
         self.client = GradingClient(job.grading_url)
@@ -98,12 +96,10 @@ class Session:
         steps = reinforce(
             *self.loaded,
             world,
-            plan=_grpo_plan(settings, seed=self.job.seed),
+            plan=_grpo_plan(settings, task=task, seed=self.job.seed),
             callbacks=[
                 self._log("grpo"),
-                AtSteps(
-                    lambda step: self._submit(f"grpo-{step}"), num_stages=settings.grpo_stages
-                ),
+                AtSteps(lambda step: self._submit(f"grpo-{step}"), num_stages=settings.grpo_stages),
             ],
             folder=self.job.output / "trainer",
         )
@@ -150,7 +146,7 @@ class Session:
         (code / "plan.json").write_text(json.dumps(plan, indent=2), encoding="utf-8")
 
 
-def _grpo_plan(settings: TrainSettings, *, seed: int) -> GrpoPlan:
+def _grpo_plan(settings: TrainSettings, *, task: TaskMeta, seed: int) -> GrpoPlan:
     return GrpoPlan(
         steps=settings.grpo_steps,
         prompts=settings.grpo_prompts,
@@ -158,6 +154,6 @@ def _grpo_plan(settings: TrainSettings, *, seed: int) -> GrpoPlan:
         lr=settings.grpo_lr,
         temperature=settings.grpo_temperature,
         micro_batch=settings.grpo_micro_batch,
-        max_completion_length=_MAX_LENGTH,
+        max_completion_length=task.max_tokens * task.max_steps,
         seed=seed,
     )

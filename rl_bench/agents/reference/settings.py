@@ -6,9 +6,9 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 
 class SettingsError(ValueError):
@@ -32,7 +32,7 @@ class TrainSettings:
         grpo_group: Rollouts of each.
         grpo_pool: Problems or games that steps draw from; 0: all. Few make an environment's caches
             pay.
-        grpo_lr: Learning rate, constant after a short warm-up.
+        grpo_lr: Learning rate, constant.
         grpo_temperature: Sampling temperature of the rollouts.
         grpo_micro_batch: Sequences a forward pass.
         grpo_stages: Submissions during reinforcement learning, evenly spaced.
@@ -65,15 +65,15 @@ class TrainSettings:
         Raises:
             SettingsError: An unknown key, or a value that is no number.
         """
-        known = {field.name: field.type for field in fields(cls)}
-        unknown = sorted(set(values) - set(known))
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
         if unknown:
             raise SettingsError(f"unknown settings {unknown}; choices: {sorted(known)}")
         wrong = [name for name, value in values.items() if not isinstance(value, int | float)]
         if wrong:
             raise SettingsError(f"settings {wrong} must be numbers")
-        numbers = cast(Mapping[str, float], values)
-        return cls(**{k: int(v) if known[k] is int else float(v) for k, v in numbers.items()})
+        numbers: dict[str, Any] = dict(values)
+        return replace(cls(), **numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

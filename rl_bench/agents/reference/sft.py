@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PrinterCallback,
     TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
 )
-from trl import SFTConfig, SFTTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from envs.protocol import ChatMessage
 
@@ -46,7 +48,8 @@ class AtSteps(TrainerCallback):
     ) -> None:
         """Acts when a stage's share of the steps is done."""
         marks = {
-            round(state.max_steps * stage / self._num_stages) for stage in range(1, self._num_stages)
+            round(state.max_steps * stage / self._num_stages)
+            for stage in range(1, self._num_stages)
         }
         if state.global_step in marks and not control.should_training_stop:
             self._act(state.global_step)
@@ -94,5 +97,6 @@ def supervised(
         processing_class=tokenizer,
         callbacks=list(callbacks),
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train()
     return int(trainer.state.global_step)
