@@ -8,7 +8,6 @@ carries the overrides (``task.num_eval=5``), any other takes its own
 option refers to its own keys by relative interpolation (``${.key}``).
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,49 +18,38 @@ from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
 from rl_bench.compose_errors import as_config_error, did_you_mean, validate
+from rl_bench.compose_overrides import (
+    AXES,
+    CONDITIONS,
+    OPTIONAL_GROUPS,
+    ROOT_KEYS,
+    check_used,
+    normalised,
+)
 from rl_bench.config import (
-    AgentConfig,
     BlockConfig,
     BudgetConfig,
     ClusterConfig,
-    DriverConfig,
     Experiment,
     Frozen,
     GraderConfig,
-    ModeConfig,
-    ModelConfig,
     Options,
     PathsConfig,
     SandboxConfig,
     SinkConfig,
     SweepConfig,
-    TaskConfig,
 )
 from rl_bench.errors import ConfigError
 from rl_bench.plan import block_stacks
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
-AXES: Mapping[str, type[Frozen]] = {
-    "agent": AgentConfig,
-    "driver": DriverConfig,
-    "mode": ModeConfig,
-    "task": TaskConfig,
-    "model": ModelConfig,
-}
-"""The groups that a sweep's blocks vary; each block list is named by the plural."""
-CONDITIONS = ("budget", "sandbox", "grader", "sink", "cluster", "paths")
-"""The groups that hold for the whole sweep."""
-OPTIONAL_GROUPS = ("experiment", "debug")
-ROOT_KEYS = {*AXES, *CONDITIONS, "sweep", "dry_run", "hydra", "options"}
 UNNAMED_SWEEP = "adhoc"
 EVERY = "*"
-_LIST_INDEX = re.compile(r"\.\d+(\.|$)")
 
 
 class Composed(NamedTuple):
@@ -82,7 +70,7 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
         ConfigError: With the key, the choices and the cure.
     """
     with _hydra(config_dirs):
-        words = _normalised(overrides)
+        words = normalised(overrides)
         try:
             cfg = hydra_compose("config", overrides=words, return_hydra_config=True)
             _check_root(cfg)
@@ -93,7 +81,7 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
             raise
         except Exception as error:  # Hydra raises anything, ValueError and up
             raise as_config_error(error, overrides=words) from error
-        _check_overrides_used(words, cfg, sweep)
+        check_used(words, choices=_choices(cfg), used=_used_names(sweep))
         return Composed(experiment, _boolean(cfg.dry_run, key="dry_run"))
 
 
@@ -160,26 +148,6 @@ def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
     _ConfigDirs.folders = tuple(config_dirs)
     with initialize_config_dir(str(CONF_DIR), version_base="1.3", job_name="rl_bench"):
         yield GlobalHydra.instance().config_loader()
-
-
-def _normalised(overrides: Sequence[str]) -> list[str]:
-    """Spares the user Hydra's plus signs.
-
-    ``experiment=x`` means ``+experiment=x``, since that group has no default to override, and
-    ``model.path=x`` may add a key that the option's file leaves out: the typed classes, not the
-    files, say which keys exist.
-    """
-    words = []
-    for word in overrides:
-        key = word.partition("=")[0]
-        head, dot, _ = key.partition(".")
-        if key in OPTIONAL_GROUPS:
-            words.append(f"+{word}")
-        elif dot and head in ROOT_KEYS - {"hydra"} and not _LIST_INDEX.search(key):
-            words.append(f"++{word}")
-        else:
-            words.append(word)
-    return words
 
 
 class _ConfigDirs(SearchPathPlugin):
@@ -296,26 +264,3 @@ def _absolute(config: Frozen) -> Frozen:
         if isinstance(value, Path)
     }
     return config.model_copy(update=paths) if paths else config
-
-
-def _check_overrides_used(words: Sequence[str], cfg: DictConfig, sweep: SweepConfig) -> None:
-    """Refuses an override of an option that no block uses, e.g. since blocks name their own."""
-    choices, used = _choices(cfg), _used_names(sweep)
-    for override in OverridesParser.create().parse_overrides(list(words)):
-        parts = override.key_or_group.split(".")
-        if parts[0] == "options":
-            group, name = (*parts[1:3], "", "")[:2]
-            if group in AXES and name == choices[group]:
-                raise ConfigError(
-                    f"override 'options.{group}.{name}': {name} is the chosen {group}",
-                    cure=f"Write {group}.KEY=VALUE",
-                )
-        else:
-            group, name = parts[0], choices.get(parts[0], "")
-        if group in AXES and name not in used[group]:
-            raise ConfigError(
-                f"override '{str(override.input_line).lstrip('+')}' changes {group} '{name}', "
-                "which no run of this sweep uses",
-                cure=f"The sweep's blocks name {', '.join(used[group])}; choose one of these by "
-                f"{group}=NAME, or change sweep.blocks",
-            )
