@@ -9,6 +9,7 @@ was killed (an agent of the same user can do that), the tree is found by a mark 
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -63,14 +64,12 @@ class AgentProcess:
 
     def __init__(
         self,
-        process: "subprocess.Popen[bytes]",
         *,
         control: int,
         report: int,
         mark: str,
         outputs: tuple[Path, Path],
     ) -> None:
-        self._process = process
         self._control = control
         self._report = report
         self._mark = mark
@@ -80,6 +79,7 @@ class AgentProcess:
         self._stopping = False
         self._exit: AgentExit | None = None
         self.pid = 0
+        self._supervisor_pid = 0
         self._greet()
 
     @classmethod
@@ -118,13 +118,14 @@ class AgentProcess:
             "grace_s": grace_s,
             "max_output_bytes": max_output_bytes,
             "parent": os.getpid(),
+            "parent_start": supervisor.start_ticks(os.getpid()) or 0,
         }
         stdout.parent.mkdir(parents=True, exist_ok=True)
         stderr.parent.mkdir(parents=True, exist_ok=True)
         control_read, control = os.pipe()
         report, report_write = os.pipe()
         try:
-            process = subprocess.Popen(
+            subprocess.run(
                 [
                     *(sys.executable, "-I", "-S", supervisor.__file__),
                     *(f"{control_read}", f"{report_write}"),
@@ -135,6 +136,7 @@ class AgentProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=(control_read, report_write),
                 start_new_session=True,
+                check=False,
             )
         except OSError as error:
             os.close(control)
@@ -145,7 +147,7 @@ class AgentProcess:
             os.close(report_write)
         with contextlib.suppress(BrokenPipeError), open(control, "wb", closefd=False) as pipe:
             pipe.write(json.dumps(spec).encode() + b"\n")
-        return cls(process, control=control, report=report, mark=mark, outputs=(stdout, stderr))
+        return cls(control=control, report=report, mark=mark, outputs=(stdout, stderr))
 
     def poll(self) -> AgentExit | None:
         """The end, if it has come."""
@@ -219,6 +221,7 @@ class AgentProcess:
             self._finish(AgentExit(start_error=first["start_error"]))
         else:
             self.pid = first["pid"]
+            self._supervisor_pid = first["supervisor_pid"]
 
     def _collect(self, *, timeout_s: float) -> None:
         try:
@@ -253,9 +256,9 @@ class AgentProcess:
 
     def _lost(self) -> None:
         """The supervisor is gone or hangs: find its tree by the mark and end it from here."""
-        tree = set(supervisor.descendants(self._process.pid))
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        tree = self._tree()
+        if self._supervisor_pid:
+            supervisor.send([self._supervisor_pid], signal.SIGKILL)
         deadline = time.monotonic() + supervisor.KILL_LIMIT_S
         count = 0
         rest = tree | set(supervisor.marked(self._mark))
@@ -278,12 +281,14 @@ class AgentProcess:
         self._exit = exit_
         os.close(self._control)
         os.close(self._report)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5.0)
 
     def _activity(self) -> tuple[int, float]:
         size = sum(path.stat().st_size for path in self._outputs if path.exists())
-        return size, cpu_s(supervisor.descendants(self._process.pid))
+        return size, cpu_s(sorted(self._tree()))
+
+    def _tree(self) -> set[int]:
+        known = self._supervisor_pid
+        return set(supervisor.descendants(known)) if known else set()
 
 
 def tail(path: Path, *, max_bytes: int = 4000) -> str:

@@ -6,9 +6,11 @@ left by ``setsid``, ``nohup`` and a double fork come back to it; waits for the a
 for its output; ends the tree on command, at the agent's own end, or when the run's process is gone;
 and reports once, as a line of JSON.
 
-The run's death is seen by a changed parent and by the end of the command pipe.
-``PR_SET_PDEATHSIG`` is not used for it, because that fires when the *thread* that started a process
-ends; the supervisor has one thread only, so its agent can have that signal as a second net.
+It leaves its parent at once by a fork of its own, since Ray kills the direct children of a worker
+that ends, and this child is needed then. The run's death is seen by its process id and start time
+and by the end of the command pipe. ``PR_SET_PDEATHSIG`` is not used for it, because that fires when
+the *thread* that started a process ends; the supervisor has one thread only, so its agent can have
+that signal as a second net.
 """
 
 import contextlib
@@ -45,13 +47,15 @@ class Spec(TypedDict):
     grace_s: float
     max_output_bytes: int
     parent: int
+    parent_start: int
 
 
 class Report(TypedDict, total=False):
-    """A line of the report pipe: ``start_error``, or ``pid``, then all the others at the end."""
+    """A line of the report pipe: ``start_error``, or the two pids, then all others at the end."""
 
     start_error: str
     pid: int
+    supervisor_pid: int
     exit_code: int | None
     killed: bool
     num_survivors_killed: int
@@ -71,6 +75,16 @@ def parents() -> dict[int, int]:
             if state not in (b"Z", b"X"):
                 found[int(name)] = int(parent)
     return found
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when it is gone or a zombie."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        stat = Path("/proc", str(pid), "stat").read_bytes()
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        if fields[0] not in (b"Z", b"X"):
+            return int(fields[19])
+    return None
 
 
 def descendants(root: int) -> list[int]:
@@ -154,7 +168,7 @@ class Supervisor:
         except (OSError, ValueError) as error:
             self._send({"start_error": f"{type(error).__name__}: {error}"})
             return
-        self._send({"pid": self._agent})
+        self._send({"pid": self._agent, "supervisor_pid": os.getpid()})
         grace = self._wait()
         killed = self._exit_code is None
         survivors, left = self._end(grace_s=grace)
@@ -193,7 +207,7 @@ class Supervisor:
             self._reap()
             if self._exit_code is not None:
                 return self._spec["grace_s"]
-            if os.getppid() != self._spec["parent"]:
+            if start_ticks(self._spec["parent"]) != self._spec["parent_start"]:
                 return 0.0
             if is_readable(self._control, timeout_s=POLL_S):
                 order = os.read(self._control, 64)
@@ -268,6 +282,8 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Reads the spec from the control pipe's first line and supervises."""
     control, report = int(sys.argv[1]), int(sys.argv[2])
+    if os.fork():
+        os._exit(0)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     signal.signal(signal.SIGCHLD, _ignore)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

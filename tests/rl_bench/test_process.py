@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rl_bench import supervisor
@@ -304,3 +305,12 @@ def test_control_that_submits_nothing_has_completed() -> None:
     exit_ = AgentExit(exit_code=0, wall_s=0.1)
     end = classify_end(exit_, agent=noop, budget=BUDGET, num_submissions=0)
     assert end is RunEnd.COMPLETED
+
+
+def test_supervisor_is_no_direct_child(tmp_path: Path) -> None:
+    """Ray kills the direct children of a worker that ends, and the supervisor is needed then."""
+    agent = start(tmp_path, ["sleep", "30"])
+    try:
+        assert psutil.Process().children() == []
+    finally:
+        agent.stop(grace_s=0.3)
