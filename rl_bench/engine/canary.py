@@ -49,14 +49,14 @@ class Canary:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._answers: dict[str, tuple[float, ...]] = {}
-        self._previous: tuple[str, object] | None = None
+        self._previous: tuple[str, str] | None = None
 
     def judge(
         self,
         answers: Sequence[float],
         *,
         content_hash: str,
-        weights: object,
+        weights: str,
         reference: Sequence[float] | None,
     ) -> CanaryVerdict:
         """Whether ``answers`` can be those of the checkpoint; remembers them if so.
@@ -64,7 +64,7 @@ class Canary:
         Args:
             answers: Log-probabilities by the engine, prompts one after the other.
             content_hash: The checkpoint's.
-            weights: Anything that is equal for equal weights.
+            weights: Equal for equal weights.
             reference: The independent computation, ``None`` where there is none.
         """
         verdict = self._judge(answers, content_hash, weights, reference)
@@ -77,7 +77,7 @@ class Canary:
         self,
         answers: Sequence[float],
         content_hash: str,
-        weights: object,
+        weights: str,
         reference: Sequence[float] | None,
     ) -> CanaryVerdict:
         if not all(map(math.isfinite, answers)):

@@ -16,7 +16,7 @@ import torch
 from rl_bench.checkpoint import CheckpointHeader, inspect, weight_files
 from rl_bench.engine.canary import MAX_REFERENCE_PARAMETERS, canary_prompts, reference_answers
 from rl_bench.engine.prompts import CheckpointTokenizer
-from rl_bench.engine.weights import TensorSummary, scan_weights
+from rl_bench.engine.weights import scan_weights
 from rl_bench.errors import SubmissionError
 
 _VOLATILE = frozenset(
@@ -39,11 +39,11 @@ _VOLATILE = frozenset(
 class Evidence(NamedTuple):
     """What is computed once from a checkpoint's weights.
 
-    ``weights``: a summary by tensor. ``reference``: canary answers by another implementation,
-    ``None`` for a model too large for it.
+    ``weights``: a digest, equal for equal weights. ``reference``: canary answers by another
+    implementation, ``None`` for a model too large for it.
     """
 
-    weights: dict[str, TensorSummary]
+    weights: str
     reference: list[float] | None
 
 
@@ -97,7 +97,8 @@ class Preparer:
         return canary_prompts(vocab_size=header.vocab_size, max_model_len=self._max_model_len)
 
     def _collect(self, header: CheckpointHeader) -> Evidence:
-        weights = scan_weights(header, weight_files(header.folder), dtype=self._dtype)
+        summaries = scan_weights(header, weight_files(header.folder), dtype=self._dtype)
+        weights = hashlib.sha256(repr(sorted(summaries.items())).encode()).hexdigest()
         if header.num_parameters > MAX_REFERENCE_PARAMETERS:
             return Evidence(weights, None)
         reference = reference_answers(header.folder, self.prompts(header), dtype=self._dtype)

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SWAP_TIMEOUT_S = 300.0
+"""A swap with its canary, or a fresh engine's canary, that takes longer hangs."""
+
 NUM_STARTS = 2
 """Attempts at a cold start: the first can lose a port or memory to a neighbour."""
 
@@ -243,7 +246,8 @@ class VllmEngine:
         if not self._is_alive() or prepared.fingerprint != self._fingerprint:
             return False
         try:
-            problem = await self._try_swap(prepared)
+            async with asyncio.timeout(SWAP_TIMEOUT_S):
+                problem = await self._try_swap(prepared)
         # Of vLLM's own classes; whatever broke in the swap, a fresh engine is the answer.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
@@ -295,7 +299,8 @@ class VllmEngine:
         self._process = await VllmProcess.start(prepared.folder, self._options)
         self._fingerprint = prepared.fingerprint
         self._canary = Canary(getattr(torch, self._options.dtype))
-        await self._check_fresh(prepared)
+        async with asyncio.timeout(SWAP_TIMEOUT_S):
+            await self._check_fresh(prepared)
 
     async def _check_fresh(self, prepared: "Prepared") -> None:
         """A fresh engine defines what is right, so here a wrong reference is the one to go."""

@@ -21,6 +21,7 @@ from rl_bench.engine.vllm_setup import (
     prepare_environment,
     start_lock_path,
 )
+from rl_bench.errors import GraderError
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class VllmProcess:
             # First, since vLLM's reader of outputs takes the shutdown for a crash and logs one.
             handler.cancel()
             await asyncio.wait({handler}, timeout=1.0)
+        # Whoever still waits for an output would wait for ever without the reader.
+        self.llm.output_processor.propagate_error(GraderError("the engine was stopped"))
         await asyncio.to_thread(_end, self.llm, self.processes)
         self.llm = None
         gc.collect()  # vLLM's object is part of cycles and complains when it outlives the modules

@@ -5,6 +5,7 @@ processes, so `prepare_environment` must run before the first `import vllm` of a
 """
 
 import json
+import math
 import os
 import tempfile
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ def prepare_environment(options: VllmOptions) -> None:
         # More log lines than these help nobody.
         "VLLM_LOGGING_LEVEL": "INFO",
         "TOKENIZERS_PARALLELISM": "false",
+        # A child that hangs while it starts is given up.
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(math.ceil(options.start_timeout_s)),
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)

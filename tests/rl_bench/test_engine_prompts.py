@@ -115,13 +115,16 @@ def test_without_a_stop_string_everything_is_kept(folder: Path) -> None:
     assert watch.token_ids == ids
 
 
-def judge(canary: Canary, answers: list[float], content: str, **kwargs: object) -> str:
-    reference = kwargs.get("reference")
+def judge(
+    canary: Canary,
+    answers: list[float],
+    content: str,
+    *,
+    weights: str = "",
+    reference: list[float] | None = None,
+) -> str:
     return canary.judge(
-        answers,
-        content_hash=content,
-        weights=kwargs.get("weights", content),
-        reference=reference if isinstance(reference, list) else None,
+        answers, content_hash=content, weights=weights or content, reference=reference
     ).problem
 
 

@@ -217,11 +217,10 @@ async def tell(models: dict[str, Path], options: VllmOptions) -> Story:
         await visit("untied_b, fresh engine", "untied_b")
         await visit("untied_a, swapped in", "untied_a")
         await visit("untied_b, swapped in", "untied_b")
+        await close_under_load(engine, story)
     finally:
-        pids = engine.pids
         await engine.close()
         await engine.close()
-    story.survivors = [pid for pid in pids if psutil.pid_exists(pid)]
     try:
         await engine.generate(GREEDY[:1])
     except GraderError as error:
@@ -267,13 +266,28 @@ async def look_around(engine: VllmEngine, story: Story) -> None:
     story.tokens_per_s = sum(c.num_tokens for c in many) / (time.monotonic() - started)
 
 
+LONG = [
+    GenerationRequest(text=text, sampling=Sampling(max_tokens=100, temperature=1.0))
+    for text in PROMPTS * 8
+]
+
+
+async def close_under_load(engine: VllmEngine, story: Story) -> None:
+    """The engine is closed under running requests."""
+    running = asyncio.ensure_future(engine.generate(LONG))
+    await asyncio.sleep(0.05)
+    pids = engine.pids
+    await engine.close()
+    story.survivors = [pid for pid in pids if psutil.pid_exists(pid)]
+    try:
+        await asyncio.wait_for(running, timeout=30)
+    except GraderError as error:
+        story.errors["closed under load"] = error
+
+
 async def die(engine: VllmEngine, story: Story) -> None:
     """The engine's process is killed under running requests."""
-    long = [
-        GenerationRequest(text=text, sampling=Sampling(max_tokens=100, temperature=1.0))
-        for text in PROMPTS * 8
-    ]
-    running = asyncio.ensure_future(engine.generate(long))
+    running = asyncio.ensure_future(engine.generate(LONG))
     await asyncio.sleep(0.05)
     for pid in engine.pids:
         psutil.Process(pid).kill()
@@ -363,6 +377,7 @@ def test_death_is_the_graders_fault_and_not_the_end(story: Story) -> None:
 
 def test_closing_leaves_no_process(story: Story) -> None:
     assert story.survivors == []
+    assert isinstance(story.errors["closed under load"], GraderError)
     assert isinstance(story.errors["closed"], GraderError)
 
 
