@@ -10,6 +10,7 @@ the module named after it. It knows no Ray: grading is a `Grade`, and every ledg
 ``on_entry`` once it is on disk.
 """
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Callable
@@ -32,11 +33,12 @@ from rl_bench.events import (
     RunStarted,
     RunState,
     StateChanged,
+    SubmissionAccepted,
 )
 from rl_bench.grading import Grade
 from rl_bench.grading_api import GradingServer
 from rl_bench.grading_desk import GradingDesk
-from rl_bench.ledger import Ledger
+from rl_bench.ledger import Ledger, read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.process import AgentExit, AgentProcess, tail
 from rl_bench.run_end import classify_end
@@ -122,6 +124,7 @@ class Run:
         self._paths.spec.write_text(self.spec.model_dump_json(indent=2), encoding="utf-8")
         with Ledger(self._paths.ledger) as file:
             ledger = ToldLedger(file, self._on_entry)
+            self._grade_leftovers(ledger)
             ledger.append(
                 RunStarted(run_id=self.run_id, sweep=self._sweep, attempt=attempt, spec=self.spec)
             )
@@ -130,6 +133,31 @@ class Run:
             ledger.append(StateChanged(state=RunState.FINISHED))
             ledger.append(RunFinished(end=ending.end, detail=ending.detail, final=is_final))
             return ending.end
+
+    def _grade_leftovers(self, ledger: ToldLedger) -> None:
+        """Grades what an earlier attempt accepted and could not grade before it was killed."""
+        entries = read_ledger(self._paths.ledger)
+        if not any(isinstance(entry.event, SubmissionAccepted) for entry in entries):
+            return
+        try:
+            desk = GradingDesk(
+                self.spec,
+                run_id=self.run_id,
+                store=SubmissionStore(
+                    self._sweep_paths.snapshots,
+                    workspace=self._paths.workspace,
+                    base_model=self._base_model,
+                ),
+                ledger=ledger,
+                clock=RunClock(self.spec.budget),
+                grade=self._grade,
+            )
+            desk.restore(entries)
+            if desk.pending():
+                asyncio.run(desk.drain())
+        except RlBenchError as error:
+            message = f"an earlier attempt's submissions stay ungraded: {error}"
+            ledger.append(Note(level="warning", topic="leftovers", message=message))
 
     def _guarded(self, ledger: ToldLedger) -> Ending:
         try:

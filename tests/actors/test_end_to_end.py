@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -74,6 +73,13 @@ def processes_with(mark: str) -> list[psutil.Process]:
     return found
 
 
+def lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_smoke_sweep_runs_to_its_tables_and_is_not_repeated(folders: tuple[str, ...]) -> None:
     overrides = ("+experiment=smoke", *folders)
     done = sweep(*overrides)
@@ -122,7 +128,7 @@ def test_smoke_sweep_runs_to_its_tables_and_is_not_repeated(folders: tuple[str, 
 def test_kill_9_loses_no_submission_leaves_no_orphan_and_resumes(
     folders: tuple[str, ...], tmp_path: Path
 ) -> None:
-    mark, flag = "31415.9265", tmp_path / "second_time"
+    mark, flag = f"31415.{os.getpid()}", tmp_path / "second_time"
     script = tmp_path / "start.sh"
     script.write_text(
         f"{SUBMIT}\n"
@@ -140,23 +146,24 @@ def test_kill_9_loses_no_submission_leaves_no_orphan_and_resumes(
         "sweep.name=killed",
         *folders,
     )
-    log = (tmp_path / "sweep.log").open("wb")
-    driver = subprocess.Popen(command(*overrides), cwd=ROOT, stdout=log, stderr=log)
-    runs = results(folders, "killed") / "runs"
+    with (tmp_path / "sweep.log").open("wb") as log:
+        driver = subprocess.Popen(command(*overrides), cwd=ROOT, stdout=log, stderr=log)
 
     def has_begun_to_sleep() -> bool:
         assert driver.poll() is None, (tmp_path / "sweep.log").read_text()
         return len(processes_with(f"sleep {mark}")) >= 2
 
-    wait_for(has_begun_to_sleep, limit_s=240)
-    [run] = runs.iterdir()
-    before = entries(run)
-    [accepted] = [e.event for e in before if isinstance(e.event, SubmissionAccepted)]
-    children = psutil.Process(driver.pid).children(recursive=True)
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
+    try:
+        wait_for(has_begun_to_sleep, limit_s=240)
+        [run] = (results(folders, "killed") / "runs").iterdir()
+        before = entries(run)
+        [accepted] = [e.event for e in before if isinstance(e.event, SubmissionAccepted)]
+        children = psutil.Process(driver.pid).children(recursive=True)
+    finally:
+        driver.kill()
+        driver.wait()
     wait_for(lambda: not processes_with(f"sleep {mark}"), limit_s=30)
-    wait_for(lambda: not [c for c in children if c.is_running()], limit_s=60)
+    wait_for(lambda: not [child for child in children if lives(child)], limit_s=60)
 
     resumed = sweep(*overrides)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
