@@ -139,15 +139,11 @@ class AlfworldGames:
         Raises:
             PreflightError: None, or fewer than ``num_train``, are found.
         """
-        held_out = {game_digest(game) for game in self.root(EVAL_SPLIT, all_games=True)}
+        held_out = {
+            game_digest(game) for game in collect_games(self._folder(EVAL_SPLIT), EVAL_SPLIT)
+        }
         games = self._first(TRAIN_SPLIT, self._config.num_train)
         return [game for game in games if game_digest(game) not in held_out]
-
-    def root(self, split: Split, *, all_games: bool) -> list[Path]:
-        """Every game of ``split``, or those that the config asks for."""
-        if all_games:
-            return collect_games(self._folder(split), split)
-        return self.evaluation() if split == EVAL_SPLIT else self.train()
 
     def count_train(self) -> int:
         """The number of train games, without reading them."""
