@@ -98,7 +98,9 @@ def _config(plan: GrpoPlan, *, folder: Path) -> GRPOConfig:
         output_dir=str(folder),
         max_steps=plan.steps,
         learning_rate=plan.lr,
-        lr_scheduler_type="constant",
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=5,  # Adam's first steps go by the sign of one noisy gradient
+        adam_beta2=0.99,
         per_device_train_batch_size=plan.micro_batch,
         gradient_accumulation_steps=num_rollouts // plan.micro_batch,
         num_generations=plan.group,

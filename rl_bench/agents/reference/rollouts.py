@@ -70,7 +70,7 @@ class WordProblemWorld:
         end = end_of_turn(self.tokenizer)
         sampler = BatchSampler(model, end_id=end, temperature=self.temperature)
         rows = sampler.start([self._prompt(index) for index in indices])
-        turns = sampler.turn(max_tokens=self.max_tokens)
+        turns = sampler.turn(max_tokens=self.max_tokens, is_last=True)
         texts = [decode(self.tokenizer, turn) for turn in turns]
         rollouts = []
         for index, row, text in zip(indices, rows, texts, strict=True):

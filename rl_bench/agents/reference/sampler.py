@@ -94,27 +94,34 @@ class BatchSampler:
         self._mask = self._mask[index]
 
     @torch.no_grad()
-    def turn(self, *, max_tokens: int) -> list[list[int]]:
+    def turn(self, *, max_tokens: int, is_last: bool = False) -> list[list[int]]:
         """Samples one turn of every conversation in the batch.
 
+        Args:
+            max_tokens: Tokens a turn, its end token included.
+            is_last: The conversations end with this turn, so each is dropped as soon as it is over.
+
         Returns:
-            For each row the tokens of its turn, without the end token.
+            For each row of the batch the tokens of its turn, without the end token.
         """
-        turns: list[list[int]] = [[] for _ in self._rows]
-        active = [True] * len(self._rows)
+        rows = list(self._rows)
+        turns: dict[int, list[int]] = {id(row): [] for row in rows}
+        ended: set[int] = set()
         for _ in range(max_tokens):
             tokens, logprobs = self._sample(self._feed())
-            for i, row in enumerate(self._rows):
-                if not active[i]:
+            for row, token, logprob in zip(self._rows, tokens, logprobs, strict=True):
+                if id(row) in ended:
                     continue
-                row.append(tokens[i], logprob=logprobs[i], chosen=True)
-                if tokens[i] == self._end_id:
-                    active[i] = False
+                row.append(token, logprob=logprob, chosen=True)
+                if token == self._end_id:
+                    ended.add(id(row))
                 else:
-                    turns[i].append(tokens[i])
-            if not any(active):
+                    turns[id(row)].append(token)
+            if len(ended) == len(rows):
                 break
-        return turns
+            if is_last:
+                self.keep([row for row in self._rows if id(row) not in ended])
+        return [turns[id(row)] for row in rows]
 
     def _feed(self) -> torch.Tensor:
         """Feeds what has not been fed; returns each row's next-token logits, (rows, vocabulary).
@@ -155,6 +162,13 @@ class BatchSampler:
             logprobs = torch.log_softmax(logits, dim=-1)
         else:
             logprobs = torch.log_softmax(logits / self._temperature, dim=-1)
-            tokens = torch.multinomial(logprobs.exp(), 1, generator=self._generator)[:, 0]
+            tokens = self._draw(logprobs.exp())
         chosen = logprobs.gather(1, tokens[:, None])[:, 0]
         return tokens.tolist(), chosen.tolist()
+
+    def _draw(self, probabilities: torch.Tensor) -> torch.Tensor:
+        """One token a row, by inverting the distribution: many times faster than multinomial."""
+        cumulative = probabilities.double().cumsum(dim=-1)
+        point = torch.rand(len(cumulative), 1, dtype=torch.double, generator=self._generator)
+        tokens = torch.searchsorted(cumulative, point * cumulative[:, -1:], right=True)[:, 0]
+        return tokens.clamp(max=probabilities.shape[-1] - 1)
