@@ -101,7 +101,8 @@ class CheckpointTokenizer:
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids = list(self._tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
         # Engines refuse an empty prompt; a model's first token follows a beginning, if it has one.
-        return ids or [self._tokenizer.bos_token_id or min(self.stop_ids, default=0)]
+        first = self._tokenizer.bos_token_id
+        return ids or [min(self.stop_ids, default=0) if first is None else first]
 
 
 class StopWatch:

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,15 @@ class VllmProcess:
             RuntimeError, ValueError, OSError, AssertionError, TimeoutError: What vLLM raises when
                 a start fails, or the start lock was not to be had.
         """
-        starting = asyncio.ensure_future(asyncio.to_thread(_launch, folder, options))
+        # Handed over in a list: a frame that vLLM keeps would hold a thread's result for ever.
+        made: list[Any] = []
+        starting = asyncio.ensure_future(asyncio.to_thread(_launch, folder, options, made))
         try:
-            running = cls(await asyncio.shield(starting))
+            await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(_discard)
+            starting.add_done_callback(partial(_discard, made))
             raise
+        running = cls(made.pop())
         me = psutil.Process()
         await running.llm.collective_rpc("follow_parent", args=(me.pid, me.create_time()))
         return running
@@ -82,13 +86,13 @@ class VllmProcess:
         gc.collect()  # vLLM's object is part of cycles and complains when it outlives the modules
 
 
-def _launch(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401
+def _launch(folder: Path, options: VllmOptions, made: list[Any]) -> None:
     prepare_environment(options)
     from vllm.v1.engine.async_llm import AsyncLLM
 
     try:
         with filelock.FileLock(start_lock_path(), timeout=options.start_timeout_s):
-            return AsyncLLM.from_engine_args(engine_arguments(folder, options))
+            made.append(AsyncLLM.from_engine_args(engine_arguments(folder, options)))
     except filelock.Timeout as error:
         raise TimeoutError(f"waited too long for {start_lock_path()}") from error
 
@@ -109,10 +113,11 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
-def _discard(starting: "asyncio.Future[Any]") -> None:
+def _discard(made: list[Any], starting: "asyncio.Future[None]") -> None:
     """Ends an engine whose load was cancelled while it started."""
     if not starting.cancelled() and starting.exception() is None:
-        _end(starting.result(), _children_of(starting.result()))
+        llm = made.pop()
+        _end(llm, _children_of(llm))
 
 
 def _end(llm: Any, processes: Sequence[psutil.Process]) -> None:  # noqa: ANN401

@@ -66,6 +66,10 @@ def prepare_environment(options: VllmOptions) -> None:
         # More log lines than these help nobody.
         "VLLM_LOGGING_LEVEL": "INFO",
         "TOKENIZERS_PARALLELISM": "false",
+        # The children write straight to the terminal: of torch's and Python's notes to developers
+        # only errors are of use there.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "PYTHONWARNINGS": "ignore",
         # A child that hangs while it starts is given up.
         "VLLM_ENGINE_READY_TIMEOUT_S": str(math.ceil(options.start_timeout_s)),
     }
