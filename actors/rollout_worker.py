@@ -24,7 +24,7 @@ import gymnasium
 
 import envs  # noqa: F401  registers the environments
 from envs.protocols import get_protocol
-from rl_bench.errors import GraderError
+from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.rollout import Policy, RolloutSpec, TextEnv, play_episode
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 
@@ -144,6 +144,7 @@ class ShardedRollouts:
         """Outcomes in the order of ``episodes``.
 
         Raises:
+            SubmissionError: The checkpoint cannot be asked, through its own fault.
             GraderError: The policy failed.
         """
         outcomes = await self._pass(episodes, spec, lease, self._in_flight)
@@ -171,7 +172,10 @@ class ShardedRollouts:
                 for each in pulls[: max(1, len(episodes))]:
                     group.create_task(each)
         except ExceptionGroup as errors:
-            raise GraderError(f"rollouts failed: {errors.exceptions[0]}") from errors
+            first = errors.exceptions[0]
+            if isinstance(first, SubmissionError):  # e.g. a chat template that cannot be rendered
+                raise first from errors
+            raise GraderError(f"rollouts failed: {first}") from errors
         finally:
             for each in pulls:
                 each.close()

@@ -7,7 +7,7 @@ import pytest
 
 from actors.rollout_worker import ShardedRollouts, WorkerLost, hung_marker
 from rl_bench.engine.base import Sampling
-from rl_bench.errors import GraderError
+from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 
@@ -75,6 +75,15 @@ async def test_a_single_death_loses_nothing(tmp_path: Path) -> None:
     )
     outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
     assert all(o.status is ItemStatus.OK for o in outcomes)
+
+
+async def test_a_checkpoint_at_fault_stays_the_checkpoints_fault(tmp_path: Path) -> None:
+    async def bad_template(*_: object) -> ItemOutcome:
+        raise SubmissionError("template", reason="chat_template")
+
+    rollouts = ShardedRollouts(bad_template, num_workers=1, episodes_in_flight=4, hung_dir=tmp_path)
+    with pytest.raises(SubmissionError, match="template"):
+        await rollouts.play(EPISODES, spec=SPEC, lease=1)
 
 
 async def test_a_dead_grader_fails_the_evaluation_not_the_episode(tmp_path: Path) -> None:
