@@ -93,7 +93,7 @@ class Grader:
         self._engine_model: ModelConfig | None = None
         self._busy = asyncio.Lock()
         self._leases = itertools.count(1)
-        self._lease = 0
+        self._lease: int | None = None
 
     def __repr__(self) -> str:
         return f"Grader({self.name})"
@@ -107,10 +107,10 @@ class Grader:
                 ``evaluation_timeout_s``.
         """
         async with self._busy:
-            self._lease = next(self._leases)
+            self._lease = lease = next(self._leases)
             try:
                 async with asyncio.timeout(self._config.evaluation_timeout_s):
-                    return await self._grade(job)
+                    return await self._grade(job, lease=lease)
             except TimeoutError as error:
                 await self._drop_engine()
                 raise GraderError(
@@ -121,7 +121,7 @@ class Grader:
                 await self._drop_engine()
                 raise
             finally:
-                self._lease = 0
+                self._lease = None
 
     async def generate(self, lease: int, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Completions of the checkpoint that ``lease`` was given for.
@@ -137,14 +137,14 @@ class Grader:
         """Ends the engine's processes."""
         await self._drop_engine()
 
-    async def _grade(self, job: GradeJob) -> tuple[Evaluation, ...]:
+    async def _grade(self, job: GradeJob, *, lease: int) -> tuple[Evaluation, ...]:
         engine = await self._engine_for(job.model)
         load = await engine.load(job.snapshot, content_hash=job.content_hash)
         LOG.info("%s: %s load of %s in %.2f s", self.name, load.kind, job.run_id, load.seconds)
         evaluations = []
         for task in job.tasks:
             started = time.monotonic()
-            result = await self._make_task(task).evaluate(_Context(self, task, self._lease))
+            result = await self._make_task(task).evaluate(_Context(self, task, lease))
             evaluations.append(_evaluation(result, load, time.monotonic() - started))
             load = LoadReport(kind=LoadKind.RESIDENT, seconds=0.0)
         return tuple(evaluations)

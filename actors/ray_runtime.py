@@ -1,14 +1,15 @@
 """Starts Ray on this machine, or joins a cluster.
 
 Ray reads its environment once, when it is imported, so nothing here imports it at module level, and
-`ray_runtime` must be entered before anything does. A Ray that is started here listens on loopback
-only and asks for a token that this process alone hands to its workers.
+`ray_runtime` is entered (or `set_environment` called) before anything does. A Ray that is started
+here listens on loopback only and asks for a token that this process alone hands to its workers.
 """
 
 import logging
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,9 +17,8 @@ from types import FrameType
 from rl_bench.config import ClusterConfig
 
 
-@contextmanager
-def ray_runtime(config: ClusterConfig) -> Iterator[None]:
-    """Ray is up inside the context; what was started here is shut down after it."""
+def set_environment(config: ClusterConfig) -> None:
+    """What Ray is to find in the environment when it is imported; too late after that."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # An actor with num_gpus=0 on a machine with GPUs must not lose sight of them by default rules
     # that differ between Ray's versions; the factory says what each actor sees.
@@ -28,6 +28,13 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+@contextmanager
+def ray_runtime(config: ClusterConfig) -> Iterator[None]:
+    """Ray is up inside the context; what was started here is shut down after it."""
+    if "ray" not in sys.modules:
+        set_environment(config)
     import ray
 
     if config.address is None:

@@ -9,7 +9,6 @@ more, one at a time, so that only the culprit is lost.
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import json
 import logging
@@ -19,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 
@@ -49,6 +49,10 @@ class RolloutWorker:
     def __repr__(self) -> str:
         return f"RolloutWorker({self.name})"
 
+    async def pid(self) -> int:
+        """This process's id."""
+        return os.getpid()
+
     async def play(self, episode: Episode, *, spec: RolloutSpec, policy: Policy) -> ItemOutcome:
         """Plays one episode; many calls run concurrently.
 
@@ -78,10 +82,8 @@ def _env_key(episode: Episode) -> str:
 
 
 def _make_env(episode: Episode) -> TextEnv:
-    spec = gymnasium.spec(episode.env_id)
-    # Passed by a copied spec: `gymnasium.make`'s own keywords could collide with the environment's.
-    spec = dataclasses.replace(spec, kwargs={**spec.kwargs, **episode.env_kwargs})
-    env: TextEnv = gymnasium.make(spec, disable_env_checker=True).unwrapped
+    arguments: dict[str, Any] = dict(episode.env_kwargs)
+    env: TextEnv = gymnasium.make(episode.env_id, disable_env_checker=True, **arguments).unwrapped
     return env
 
 

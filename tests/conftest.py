@@ -6,6 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from actors.ray_runtime import ray_runtime, set_environment
+from rl_bench.config import ClusterConfig
+
+LOCAL = ClusterConfig(name="test", num_cpus=2)
+set_environment(LOCAL)  # test modules import ray
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -22,8 +28,5 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """A Ray of two CPUs on this machine, as a sweep starts it."""
-    from actors.ray_runtime import ray_runtime
-    from rl_bench.config import ClusterConfig
-
-    with ray_runtime(ClusterConfig(name="test", num_cpus=2)):
+    with ray_runtime(LOCAL):
         yield

@@ -11,6 +11,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -85,12 +86,13 @@ class AlfworldSettings(Frozen):
 
     def layout(self) -> LayoutSettings:
         """The generator's part; raises ``ValueError`` when it is out of range."""
-        sizes = {"num_receptacles": self.num_receptacles, "num_objects": self.num_objects}
-        if self.rooms:
-            return LayoutSettings(
-                task_types=self.task_types, rooms=self.rooms, closed=self.closed, **sizes
-            )
-        return LayoutSettings(task_types=self.task_types, closed=self.closed, **sizes)
+        layout = LayoutSettings(
+            task_types=self.task_types,
+            num_receptacles=self.num_receptacles,
+            num_objects=self.num_objects,
+            closed=self.closed,
+        )
+        return replace(layout, rooms=self.rooms) if self.rooms else layout
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,106 @@
+"""Turn-taking over the real ALFWorld engine: experts win, the history is cut, errors are kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from envs.alfworld import ALFWorldEnv
+from envs.alfworld_expert import expert_trajectory
+from envs.alfworld_games import generate_games
+from envs.protocols import get_protocol
+from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.rollout import RolloutSpec, play_episode
+from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+
+CHAT = get_protocol("chat")
+
+
+class ScriptedPolicy:
+    """Says what it is told, in order; refuses prompts of more than ``max_messages``."""
+
+    def __init__(self, actions: Sequence[str], *, max_messages: int = 1000) -> None:
+        self.actions = list(actions)
+        self.max_messages = max_messages
+        self.requests: list[GenerationRequest] = []
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        [request] = requests
+        assert request.messages is not None
+        if len(request.messages) > self.max_messages:
+            return [self._completion("", FinishReason.PROMPT_TOO_LONG)]
+        self.requests.append(request)
+        return [self._completion(self.actions.pop(0), FinishReason.STOP)]
+
+    def _completion(self, text: str, reason: FinishReason) -> Completion:
+        return Completion(
+            text=text, num_prompt_tokens=9, num_tokens=len(text.split()), finish_reason=reason
+        )
+
+
+@pytest.fixture(scope="module")
+def game(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("games")
+    return generate_games(folder, split="train", num_games=1, seed=3)[0]
+
+
+@pytest.fixture
+def env() -> ALFWorldEnv:
+    return ALFWorldEnv()
+
+
+async def play(
+    env: ALFWorldEnv, game: Path, policy: ScriptedPolicy, *, max_steps: int = 50
+) -> ItemOutcome:
+    spec = RolloutSpec(
+        protocol="chat", sampling=Sampling(max_tokens=16, stop=CHAT.stop), max_steps=max_steps
+    )
+    episode = Episode(
+        episode_id="e",
+        env_id="rl_bench/ALFWorld-v0",
+        env_kwargs={},
+        options={"game": str(game)},
+    )
+    return await play_episode(env, episode, policy=policy, protocol=CHAT, spec=spec)
+
+
+async def test_the_experts_actions_win(env: ALFWorldEnv, game: Path) -> None:
+    actions = [turn.action for turn in expert_trajectory(env, game)]
+    outcome = await play(env, game, ScriptedPolicy(actions))
+    assert outcome.status is ItemStatus.OK
+    assert outcome.score == 1.0
+    assert outcome.num_steps == len(actions)
+    assert outcome.num_tokens == sum(len(action.split()) for action in actions)
+    assert str(outcome.detail["actions"]).split(" | ") == actions
+
+
+async def test_an_unfinished_episode_scores_zero(env: ALFWorldEnv, game: Path) -> None:
+    outcome = await play(env, game, ScriptedPolicy(["look"] * 3), max_steps=3)
+    assert (outcome.status, outcome.score, outcome.num_steps) == (ItemStatus.OK, 0.0, 3)
+
+
+async def test_a_full_context_drops_the_oldest_turns_but_the_task(
+    env: ALFWorldEnv, game: Path
+) -> None:
+    policy = ScriptedPolicy(["look", "inventory"] * 5, max_messages=6)
+    outcome = await play(env, game, policy, max_steps=10)
+    assert outcome.num_steps == 10
+    first = [request.messages[0] for request in policy.requests if request.messages]
+    assert all(message == first[0] for message in first), "the task stays in every prompt"
+    assert max(len(request.messages or ()) for request in policy.requests) <= 6
+
+
+async def test_a_window_too_small_for_the_task_ends_the_episode(
+    env: ALFWorldEnv, game: Path
+) -> None:
+    outcome = await play(env, game, ScriptedPolicy([], max_messages=0))
+    assert (outcome.status, outcome.score) == (ItemStatus.OK, 0.0)
+    assert outcome.detail["ended_by"] == "context_window"
+
+
+async def test_a_broken_game_is_an_error_and_no_score(env: ALFWorldEnv, tmp_path: Path) -> None:
+    broken = tmp_path / "game.tw-pddl"
+    broken.write_text("{")
+    outcome = await play(env, broken, ScriptedPolicy([]))
+    assert (outcome.status, outcome.score) == (ItemStatus.ENV_ERROR, None)
+    assert outcome.detail["error"]
