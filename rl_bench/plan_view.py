@@ -54,7 +54,7 @@ def show_plan(
     if num_failed:
         console.print(f"A start would be refused: {num_failed} checks failed.", style="red")
     plural = "run" if len(plan) == 1 else "runs"
-    console.print(f"dry run: {len(plan)} {plural} planned, nothing started")
+    console.print(f"dry run, nothing started: {len(plan)} {plural}")
 
 
 def make_console() -> Console:
