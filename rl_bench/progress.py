@@ -45,6 +45,11 @@ class PlannedRun:
     seed: int
     budget_s: float
 
+    @property
+    def digest(self) -> str:
+        """The end of the run's id, which tells it from every other; its label is in the columns."""
+        return self.run_id.rsplit("-", 1)[-1]
+
 
 def planned(specs: Mapping[str, RunSpec]) -> list[PlannedRun]:
     """The plan (run id to spec, in order) as progress and summary take it."""
@@ -241,7 +246,7 @@ def _cells(run: PlannedRun, view: RunView | None, *, now: datetime) -> list[Rend
     tasks = [(view.tasks.get(name) if view else None) or TaskView(task=name) for name in run.tasks]
     words = state_words(view)
     return [
-        run.run_id[:8],
+        run.digest,
         run.agent,
         run.driver,
         run.mode,

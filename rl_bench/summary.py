@@ -79,7 +79,8 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
 
 def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> Table:
     """One row a run and task, in the plan's order."""
-    table = Table(title=f"{len(plan)} runs", title_justify="left", header_style="bold", box=SIMPLE)
+    runs = "run" if len(plan) == 1 else "runs"
+    table = Table(title=f"{len(plan)} {runs}", title_justify="left", header_style="bold", box=SIMPLE)
     for heading in ("run", "agent", "driver", "mode", "task", "model", "seed", "end"):
         table.add_column(heading, overflow="fold")
     for heading in ("base", "best", "gain", "subs", "failed", "budget used", "duration"):
@@ -151,7 +152,7 @@ def result_lines(paths: SweepPaths, *, sink: SinkConfig) -> list[str]:
 
 def _cells(run: PlannedRun, view: RunView | None, task: TaskView) -> list[str]:
     return [
-        run.run_id,
+        run.digest,
         run.agent,
         run.driver,
         run.mode,
