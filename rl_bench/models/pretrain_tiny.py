@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
@@ -29,7 +30,6 @@ from rl_bench.tasks.word_problems import vocabulary
 VOCAB_SIZE = 1200
 NUM_PHRASES = 70
 BATCH, BLOCK = 8, 256
-PEAK_LR = 3e-3
 
 
 def make_tokenizer(seed: int) -> Tokenizer:
@@ -51,17 +51,41 @@ def _household_names() -> frozenset[str]:
     return frozenset(kind.lower() for kind in kinds)
 
 
-def documents(seed: int, *, num_games: int) -> Iterator[str]:
-    """The corpus: two math texts to a walk, which is about half of the tokens."""
-    rng = random.Random(seed + 1)  # noqa: S311  not for secrets
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A stretch of pre-training, with an optimiser and a seed of its own.
+
+    Attributes:
+        steps: Optimiser steps.
+        lr: Peak learning rate, after which it falls linearly.
+        sums: Texts of equations for each random walk.
+        stories: Word problems for each random walk.
+    """
+
+    seed: int
+    steps: int
+    lr: float
+    sums: int
+    stories: int
+
+
+def phases(seed: int, *, scale: float = 1.0) -> tuple[Phase, Phase]:
+    """Language first (half of the tokens are games), then mostly sums, until they are known."""
+    language = Phase(seed=seed, steps=round(1600 * scale), lr=3e-3, sums=2, stories=2)
+    numbers = Phase(seed=seed + 100, steps=round(1100 * scale), lr=2e-3, sums=24, stories=3)
+    return language, numbers
+
+
+def documents(phase: Phase, *, num_games: int) -> Iterator[str]:
+    """The corpus in the mixture of ``phase``, without end."""
+    rng = random.Random(phase.seed + 1)  # noqa: S311  not for secrets
     games = list(walks(rng, num_games=num_games, walks_a_game=8))
     rng.shuffle(games)
     equations, stories = sums(rng), jottings(rng)
     for game in chain.from_iterable(games for _ in iter(int, 1)):
         yield game
-        for _ in range(2):
-            yield next(equations)
-            yield next(stories)
+        yield from islice(equations, phase.sums)
+        yield from islice(stories, phase.stories)
 
 
 def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]:
@@ -75,44 +99,44 @@ def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]
             tokens = tokens[BATCH * BLOCK :]
 
 
-def pretrain(tokenizer: Tokenizer, *, seed: int, num_steps: int) -> Qwen3ForCausalLM:
-    """Trains a language model on the corpus."""
-    torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
-        tiny.tiny_config(tokenizer.get_vocab_size())
-    )
+def pretrain(model: Qwen3ForCausalLM, tokenizer: Tokenizer, *, phase: Phase) -> None:
+    """Trains ``model`` in place on the corpus of ``phase``."""
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=PEAK_LR, betas=(0.9, 0.95), weight_decay=0.01
+        model.parameters(), lr=phase.lr, betas=(0.9, 0.95), weight_decay=0.01
     )
     started = time.monotonic()
-    corpus = blocks(tokenizer, documents(seed, num_games=900))
-    for step, ids in enumerate(islice(corpus, num_steps)):
+    corpus = blocks(tokenizer, documents(phase, num_games=900))
+    for step, ids in enumerate(islice(corpus, phase.steps)):
         for group in optimizer.param_groups:
-            group["lr"] = PEAK_LR * min(1.0, (step + 1) / 50) * max(0.03, 1 - step / num_steps)
+            group["lr"] = phase.lr * min(1.0, (step + 1) / 50) * max(0.03, 1 - step / phase.steps)
         optimizer.zero_grad()
         loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step % 100 == 0 or step == num_steps - 1:
+        if step % 100 == 0 or step == phase.steps - 1:
             seconds = time.monotonic() - started
             sys.stdout.write(f"step {step} loss {loss.item():.3f} {seconds:.0f} s\n")
             sys.stdout.flush()
-    return model
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=tiny.SHIPPED_SEED)
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of steps")
     parser.add_argument("--out", type=Path, default=tiny.DATA)
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer(args.seed)
     tokenizer.save(str(args.out / tiny.TOKENIZER_FILE.name))
-    model = pretrain(tokenizer, seed=args.seed, num_steps=args.steps)
+    torch.manual_seed(args.seed)
+    model = Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
+        tiny.tiny_config(tokenizer.get_vocab_size())
+    )
+    for phase in phases(args.seed, scale=args.scale):
+        pretrain(model, tokenizer, phase=phase)
     weights = {
         name: tensor.contiguous()
         for name, tensor in model.state_dict().items()
