@@ -31,11 +31,13 @@ _NOT_CONTENT = frozenset(
         "train_results.json",
         "eval_results.json",
         "adapter_config.json",
-        "adapter_model.safetensors",
+        "consolidated.safetensors",
         "requirements.txt",
     }
 )
 _MAX_JSON_BYTES = 200_000_000
+MAX_FILES = 2000
+"""Files of a checkpoint; the largest published ones have a few hundred shards."""
 _FULL_SAVE = "save the whole model and its tokenizer with save_pretrained into one folder"
 _MERGE = "merge the adapter into the base (merge_and_unload) and save the whole model"
 
@@ -87,12 +89,14 @@ def checkpoint_files(folder: Path) -> list[Path]:
     not among them, nor is an adapter that lies beside whole weights.
     """
     templates = folder / "additional_chat_templates"
-    found = [*folder.iterdir(), *(templates.iterdir() if templates.is_dir() else ())]
-    return sorted(
-        path
-        for path in found
-        if path.suffix in _SUFFIXES and path.name not in _NOT_CONTENT and path.is_file()
-    )
+    found = [*folder.iterdir(), *(templates.glob("*.jinja") if templates.is_dir() else ())]
+    return sorted(path for path in found if _is_content(path) and path.is_file())
+
+
+def _is_content(path: Path) -> bool:
+    if path.suffix == ".safetensors" and path.name.startswith("adapter_"):
+        return False
+    return path.suffix in _SUFFIXES and path.name not in _NOT_CONTENT
 
 
 def content_hash(folder: Path) -> str:
@@ -166,7 +170,28 @@ def check_submission(folder: Path, base: CheckpointHeader) -> None:
     _check_tokenizer(header, base)
 
 
+def _check_bounds(folder: Path) -> None:
+    """Refuses what would fill disk or memory before anything of it is read."""
+    files = checkpoint_files(folder)
+    if len(files) > MAX_FILES:
+        raise SubmissionError(
+            f"the folder has {len(files)} files, more than {MAX_FILES}",
+            cure="submit a folder that holds one checkpoint and nothing else",
+            reason="too_many_files",
+        )
+    for path in files:
+        num_bytes = path.stat().st_size
+        if path.suffix != ".safetensors" and num_bytes > _MAX_JSON_BYTES:
+            raise SubmissionError(
+                f"{path.name} has {num_bytes} bytes, more than {_MAX_JSON_BYTES}",
+                cure="write it again with save_pretrained, or delete it",
+                reason="file_too_large",
+                file=path.name,
+            )
+
+
 def _inspect(folder: Path) -> CheckpointHeader:
+    _check_bounds(folder)
     has_config = (folder / "config.json").is_file()
     weights = weight_files(folder)
     if not has_config:
@@ -225,7 +250,17 @@ def weight_files(folder: Path) -> list[Path]:
         path for path in folder.glob("*.safetensors") if path.name != "consolidated.safetensors"
     )
     if (folder / INDEX).is_file():
-        return [folder / name for name in sorted(set(_weight_map(folder).values()))]
+        named = sorted(set(_weight_map(folder).values()))
+        others = (path.name for path in present if _is_content(path))
+        stray = next((name for name in others if name not in {*named, SINGLE}), None)
+        if stray is not None:
+            raise SubmissionError(
+                f"{stray} lies beside the shards, but {INDEX} does not name it",
+                cure="save the model again into an empty folder, or delete the file",
+                reason="stale_index",
+                file=stray,
+            )
+        return [folder / name for name in named]
     if all(path.name.startswith("adapter_") for path in present):
         raise _no_weights(folder)
     if [path.name for path in present] != [SINGLE]:

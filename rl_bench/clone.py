@@ -8,9 +8,11 @@ it (btrfs, XFS). Everywhere else bytes are copied.
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -89,10 +91,18 @@ def remove_tree(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
         return
-    for root, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            Path(root).chmod(0o755)
-    shutil.rmtree(folder)
+    with contextlib.suppress(RecursionError):
+        for root, _, _ in os.walk(folder):
+            with contextlib.suppress(OSError):
+                Path(root).chmod(0o755)
+    try:
+        shutil.rmtree(folder)
+    except (OSError, RecursionError):
+        # Deeper than Python's stack, or than a path may be long: rm goes down step by step.
+        command = ["rm", "-rf", "--", str(folder)]
+        subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+        if folder.exists():
+            raise
 
 
 @contextlib.contextmanager
@@ -103,6 +113,21 @@ def open_fd(path: Path, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[io.BufferedReader]:
+    """Opens a regular file to read; a named pipe or a device, which could block, is an error.
+
+    Raises:
+        OSError: It is a link or no regular file, or cannot be read.
+    """
+    # Not blocking: opening a named pipe would otherwise wait for its writer.
+    with open_fd(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            yield file
 
 
 def _reflink(read_fd: int, write_fd: int) -> bool:

@@ -10,6 +10,7 @@ module reads requests within limits and writes answers.
 import asyncio
 import errno
 import hmac
+import json
 import logging
 import secrets
 import socket
@@ -23,6 +24,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
 
 from rl_bench.errors import WorkspaceError
 from rl_bench.wire import RETRY_AFTER_S, Reply, SubmitRequest, Times, refusal
@@ -32,6 +34,7 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 64 * 1024
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 10.0
 MAX_CONNECTIONS = 256
@@ -66,7 +69,10 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
 
     @router.post("/submit")
     async def submit(request: Request) -> JSONResponse:
-        body = await _read_body(request)
+        try:
+            body = await _read_body(request)
+        except ClientDisconnect:
+            return _response(refusal(400, "disconnected", "the request was never complete"))
         if body is None:
             message = f"the body is larger than {MAX_BODY_BYTES} bytes"
             return _response(refusal(413, "body_too_large", message))
@@ -83,7 +89,7 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
 
     @router.get("/scores")
     async def scores() -> JSONResponse:
-        return JSONResponse(desk.scores())
+        return _Json(desk.scores())
 
     @router.get("/time")
     async def time() -> Times:
@@ -135,7 +141,14 @@ def _explain(error: ValidationError) -> str:
 
 def _response(reply: Reply) -> JSONResponse:
     headers = {} if reply.retry_after_s is None else {"Retry-After": str(reply.retry_after_s)}
-    return JSONResponse(reply.body, status_code=reply.status, headers=headers)
+    return _Json(reply.body, status_code=reply.status, headers=headers)
+
+
+class _Json(JSONResponse):
+    """Names of the agent's files and tensors may hold lone surrogates, which UTF-8 cannot carry."""
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 class GradingServer:
@@ -168,6 +181,9 @@ class GradingServer:
             access_log=False,
             lifespan="off",
             ws="none",
+            # The other parser of uvicorn takes headers without end.
+            http="h11",
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=2,
             server_header=False,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from rl_bench import supervisor
+from rl_bench.clone import open_regular
 from rl_bench.errors import WorkspaceError
 from rl_bench.stall import StallWatch, cpu_s
 
@@ -293,7 +294,7 @@ class AgentProcess:
 
 def tail(path: Path, *, max_bytes: int = 4000) -> str:
     """The end of an output file as text; empty when there is none."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), open_regular(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - max_bytes))
         return file.read().decode("utf-8", errors="replace")
     return ""

@@ -17,6 +17,9 @@ from rl_bench.errors import SubmissionError
 
 MAX_HEADER_BYTES = 100_000_000
 """The format's own limit on the length of a header."""
+MAX_DIMENSIONS = 16
+MAX_SIZE = 2**63 - 1
+"""Beyond them a hostile header could make the arithmetic on its shapes take hours."""
 
 BITS = MappingProxyType(
     {
@@ -81,9 +84,9 @@ def read_tensor_specs(file: Path) -> Mapping[str, TensorSpec]:
 
 def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
     try:
-        header = json.loads(text)
-    except ValueError as error:
-        raise _malformed(file, "its header is not JSON") from error
+        header = json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(file, "its header is not JSON, or names something twice") from error
     if not isinstance(header, dict):
         raise _malformed(file, "its header is not a JSON object")
     specs: dict[str, TensorSpec] = {}
@@ -101,6 +104,14 @@ def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
     return specs, end
 
 
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Readers differ in which of two equal names they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name appears twice")
+    return found
+
+
 def _parse_entry(file: Path, name: str, entry: object) -> tuple[TensorSpec, tuple[int, int]]:
     try:
         assert isinstance(entry, dict)
@@ -108,7 +119,8 @@ def _parse_entry(file: Path, name: str, entry: object) -> tuple[TensorSpec, tupl
         shape = tuple(entry["shape"])
         start, stop = entry["data_offsets"]
         bits = BITS[dtype]
-        assert all(type(value) is int and value >= 0 for value in (*shape, start, stop))
+        assert len(shape) <= MAX_DIMENSIONS
+        assert all(type(value) is int and 0 <= value <= MAX_SIZE for value in (*shape, start, stop))
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise _malformed(file, f"its entry for {name} is not valid") from error
     if (stop - start) * 8 != math.prod(shape) * bits:

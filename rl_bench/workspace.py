@@ -26,7 +26,7 @@ from typing import Self
 
 from rl_bench.checkpoint import checkpoint_files, content_hash
 from rl_bench.clock import RunClock
-from rl_bench.clone import can_reflink, clone_file, make_read_only, remove_tree
+from rl_bench.clone import can_reflink, clone_file, make_read_only, open_regular, remove_tree
 from rl_bench.config import RunSpec
 from rl_bench.errors import SubmissionError, WorkspaceError
 from rl_bench.instructions import describe, instruct
@@ -42,6 +42,14 @@ _PROMPT = (
     "Read instructions.md and description.md in the current folder and do the work they describe."
 )
 _PLACEHOLDER = re.compile(r"\{(python|workspace|prompt|driver_model)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a file held when it was written for the agent."""
+
+    num_bytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Workspace:
     model: Path
     base_model: Path
     base_hash: str
-    _written: dict[str, str] = field(default_factory=dict)
+    _written: dict[str, "_Content"] = field(default_factory=dict)
     _clock: RunClock | None = None
     _started_utc: datetime | None = None
 
@@ -204,9 +212,12 @@ class Workspace:
 
     def verify_base(self) -> BaseCheck:
         """Compares the base model, original and view, with what it was at the start."""
+        original = _hash_or_none(self.base_model) == self.base_hash
+        # A file that the agent blew up is not read to its end.
+        same_sizes = not original or _sizes(self.model) == _sizes(self.base_model)
         return BaseCheck(
-            original_intact=_hash_or_none(self.base_model) == self.base_hash,
-            view_intact=_hash_or_none(self.model) == self.base_hash,
+            original_intact=original,
+            view_intact=same_sizes and _hash_or_none(self.model) == self.base_hash,
         )
 
     def _fill(self, tasks: Sequence[Task]) -> None:
@@ -220,7 +231,7 @@ class Workspace:
         make_read_only(self.data)
         for path in sorted(self.data.rglob("*")):
             if path.is_file():
-                self._written[path.relative_to(self.root).as_posix()] = _digest(path)
+                self._written[path.relative_to(self.root).as_posix()] = _content_of(path)
         self._put_text("description.md", describe(self.spec, tasks))
         self._put_text("instructions.md", instruct(self.spec))
         self._put("run_meta.json", self._meta())
@@ -285,25 +296,42 @@ class Workspace:
         draft = self.paths.root / f".{name}.draft"
         draft.write_text(text, encoding="utf-8")
         draft.replace(self.root / name)
-        self._written[name] = hashlib.sha256(text.encode()).hexdigest()
+        data = text.encode()
+        self._written[name] = _Content(len(data), hashlib.sha256(data).hexdigest())
 
     def _is_changed(self, name: str) -> bool:
-        path = self.root / name
         try:
-            return path.is_symlink() or _digest(path) != self._written[name]
+            return _content_of(self.root / name, before=self._written[name]) != self._written[name]
         except OSError:
             return True
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _content_of(path: Path, *, before: _Content | None = None) -> _Content:
+    """The file's size and digest; of another size than ``before`` it is not read at all.
+
+    Raises:
+        OSError: It is a link or no regular file, or cannot be read.
+    """
+    with open_regular(path) as file:
+        num_bytes = os.fstat(file.fileno()).st_size
+        if before is not None and num_bytes != before.num_bytes:
+            return _Content(num_bytes, "")
+        return _Content(num_bytes, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 def _hash_or_none(folder: Path) -> str | None:
     try:
         return content_hash(folder)
     except (SubmissionError, OSError):
+        return None
+
+
+def _sizes(folder: Path) -> dict[str, int] | None:
+    """Sizes of the checkpoint's files by name: what differs in them need not be hashed."""
+    try:
+        files = checkpoint_files(folder)
+        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+    except OSError:
         return None
 
 

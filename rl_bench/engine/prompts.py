@@ -38,8 +38,11 @@ class CheckpointTokenizer:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        # Broad: the files are the agent's, and the loader raises whatever it trips over.
-        except Exception as error:
+        # Broad: the files are the agent's, and the loader raises whatever it trips over; a panic of
+        # its Rust part is no Exception.
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise SubmissionError(
                 f"the tokenizer cannot be loaded: {type(error).__name__}: {str(error)[:300]}",
                 cure=_BASE_TOKENIZER,
