@@ -81,8 +81,11 @@ def _local(config: ModelConfig) -> Path:
 
 
 def _built_folder(config: ModelConfig, cache: Path) -> Path:
-    """Another setting is another folder, so that an old build never stands for a new config."""
-    text = json.dumps([config.kind, dict(config.settings)], sort_keys=True)
+    """Another setting or source is another folder: an old build never stands for a new one."""
+    from rl_bench.models.tiny import data_digest
+
+    source = data_digest() if config.kind == "tiny" else ""
+    text = json.dumps([config.kind, dict(config.settings), source], sort_keys=True)
     return cache / "models" / f"{config.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

@@ -6,6 +6,7 @@ run again. The model has read random play and sums; it follows no instruction an
 nothing, but tunes within a minute on one core.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,14 @@ WEIGHTS_FILE = DATA / "tiny.safetensors"
 TOKENIZER_FILE = DATA / "tiny_tokenizer.json"
 MAX_POSITIONS = 2048
 SHIPPED_SEED = 0
+
+
+def data_digest() -> str:
+    """Digest of the shipped files: changes whenever the built checkpoint would."""
+    digest = hashlib.sha256()
+    for path in (WEIGHTS_FILE, TOKENIZER_FILE, Path(__file__)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def tiny_config(vocab_size: int) -> "Qwen3Config":
