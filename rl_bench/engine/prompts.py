@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-
 from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest
+from rl_bench.engine.templates import TemplateFault, shared_renderer
 from rl_bench.errors import SubmissionError
 
 _BASE_TOKENIZER = "copy the base model's tokenizer files into the folder"
@@ -68,12 +67,15 @@ class CheckpointTokenizer:
             text = "".join(f"{message['content']}\n\n" for message in messages)
             return self._ids(text, add_special_tokens=True)
         try:
-            text = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+            text = shared_renderer().render(
+                self._tokenizer.get_chat_template(),
+                messages,
+                special=self._tokenizer.special_tokens_map,
             )
-        except (TemplateError, ValueError, TypeError, KeyError) as error:
+        # ValueError: there are several templates, and none for chats.
+        except (TemplateFault, ValueError) as error:
             raise SubmissionError(
-                f"the chat template fails: {type(error).__name__}: {str(error)[:300]}",
+                f"the chat template fails: {str(error)[:300]}",
                 cure="use the base model's chat template",
                 reason="chat_template",
                 file="chat_template.jinja",
