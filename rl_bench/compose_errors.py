@@ -51,7 +51,7 @@ def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigErro
         return _unknown_option(error)
     if isinstance(error, OverrideParseException):
         return ConfigError(
-            f"override '{error.override}' cannot be read",
+            f"override '{str(error.override).lstrip('+')}' cannot be read",
             cure="Write key=value, and quote values with special characters: 'key=\"a,b\"'",
         )
     key = _COULD_NOT_OVERRIDE.match(str(error))

@@ -37,6 +37,8 @@ def normalised(overrides: Sequence[str]) -> list[str]:
     for word in overrides:
         key = word.partition("=")[0]
         head, dot, _ = key.partition(".")
+        if not key.strip("+~ "):
+            raise ConfigError(f"override '{word}' names no key", cure="Write key=value")
         if key in OPTIONAL_GROUPS:
             words.append(f"+{word}")
         elif dot and head in ROOT_KEYS - {"hydra"} and not _LIST_INDEX.search(key):

@@ -9,8 +9,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
+MAX_SECONDS = 1e8
+"""Three years: beyond it, and at infinity, arithmetic on dates and timers fails."""
+MAX_SEED = 2**32 - 1
+"""The largest that every library takes."""
+MAX_ITEMS = 100_000
 Setting = str | int | float | bool | None
 
 
@@ -111,12 +124,18 @@ class TaskConfig(Frozen):
     source: DataSource
     data_path: Path | None = None
     protocol: str = "chat"
-    num_eval: PositiveInt | None = None
-    num_train: PositiveInt | None = None
+    num_eval: PositiveInt | None = Field(default=None, le=MAX_ITEMS)
+    num_train: PositiveInt | None = Field(default=None, le=MAX_ITEMS)
     max_tokens: PositiveInt
     max_steps: PositiveInt = 1
     max_error_fraction: float = Field(default=0.05, ge=0, le=1)
     settings: Mapping[str, Setting | tuple[Setting, ...]] = {}
+
+    @model_validator(mode="after")
+    def _no_path_without_effect(self) -> "TaskConfig":
+        if self.data_path is not None and self.source is DataSource.BUILTIN:
+            raise ValueError("data_path has no effect with source=builtin: set source=path")
+        return self
 
 
 class ModelConfig(Frozen):
@@ -137,6 +156,12 @@ class ModelConfig(Frozen):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     max_model_len: PositiveInt = 2048
     settings: Mapping[str, Setting] = {}
+
+    @model_validator(mode="after")
+    def _no_path_without_effect(self) -> "ModelConfig":
+        if self.path is not None and self.kind != "local_or_hub":
+            raise ValueError(f"path has no effect with kind={self.kind}: set kind=local_or_hub")
+        return self
 
 
 class GraderConfig(Frozen):
@@ -164,8 +189,8 @@ class GraderConfig(Frozen):
     enforce_eager: bool = True
     num_rollout_workers: PositiveInt = 1
     episodes_in_flight: PositiveInt = 32
-    env_step_timeout_s: PositiveFloat = 30.0
-    evaluation_timeout_s: PositiveFloat = 3600.0
+    env_step_timeout_s: PositiveFloat = Field(default=30.0, le=MAX_SECONDS)
+    evaluation_timeout_s: PositiveFloat = Field(default=3600.0, le=MAX_SECONDS)
     num_retries: int = Field(default=1, ge=0)
 
 
@@ -187,11 +212,11 @@ class BudgetConfig(Frozen):
     """
 
     name: str
-    wall_clock_s: PositiveFloat
+    wall_clock_s: PositiveFloat = Field(le=MAX_SECONDS)
     max_submissions: PositiveInt | None = None
     credit_queue_wait: bool = True
-    max_queue_credit_s: float = Field(default=3600.0, ge=0)
-    kill_grace_s: float = Field(default=5.0, ge=0)
+    max_queue_credit_s: float = Field(default=3600.0, ge=0, le=MAX_SECONDS)
+    kill_grace_s: float = Field(default=5.0, ge=0, le=MAX_SECONDS)
 
 
 class WandbConfig(Frozen):
@@ -251,9 +276,16 @@ class PathsConfig(Frozen):
     data: Path
     min_free_gib: float = Field(default=2.0, ge=0)
 
+    @field_validator("results", "cache", "data", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        if value == "" or "\0" in str(value):
+            raise ValueError("it names no folder")
+        return value
+
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_SEED)], ...], Field(min_length=1)]
 
 
 class BlockConfig(Frozen):

@@ -133,7 +133,7 @@ def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
 def _agent_check(agent: AgentConfig) -> Check:
     command = agent.binary or agent.argv[0]
     name = f"agent {agent.name}"
-    if command.startswith("{"):
+    if command.startswith(("{python}", "{workspace}")):
         return Check(name=name, verdict=Verdict.OK, detail="part of rl_bench")
     found = shutil.which(command)
     if found is None:

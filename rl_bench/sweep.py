@@ -13,9 +13,14 @@ is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started
 """
 
 import argparse
+import io
+import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 from rl_bench import __version__
 from rl_bench.compose import Composed, compose, groups
@@ -62,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see the module's docstring.
     """
+    if argv is None:
+        _prepare_process()
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         if args.help:
@@ -74,9 +81,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RlBenchError as error:
         _complain(error)
         return EXIT_FAILED
+    except BrokenPipeError:
+        # Whoever read the output is gone; the interpreter must not complain at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FAILED
+    except OSError as error:
+        _say(f"error: {error}", to_stderr=True)
+        return EXIT_FAILED
     except KeyboardInterrupt:
         _say("interrupted: the same command resumes where it stopped", to_stderr=True)
         return EXIT_INTERRUPTED
+
+
+def _prepare_process() -> None:
+    """Output in any encoding without an error; a request to end is an interrupt, from the start."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            # Ignored by whoever started it, as nohup does, it stays ignored.
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _start(composed: Composed) -> int:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pydantic import JsonValue, ValidationError
 
 from rl_bench.config import Experiment, Frozen, RunSpec
-from rl_bench.errors import SweepConflictError
+from rl_bench.errors import PreflightError, SweepConflictError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
 
@@ -63,20 +63,29 @@ def claim_sweep(
     Raises:
         SweepConflictError: Another process drives this sweep, or its config differs.
     """
-    paths.root.mkdir(parents=True, exist_ok=True)
     lock = FileLock(paths.lock, timeout=0)
     try:
+        paths.root.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-    except Timeout as error:
-        raise SweepConflictError(
-            f"sweep '{experiment.sweep.name}' is being run by another process ({paths.lock})",
-            cure="Wait for it or stop it, or choose another sweep.name=",
+    except OSError as error:
+        if isinstance(error, Timeout):
+            raise _in_use(experiment, paths) from error
+        raise PreflightError(
+            f"the sweep's folder {paths.root} cannot be used: {error}",
+            cure="Free its place and make it writable, or choose another paths.results=",
         ) from error
     try:
         check_sweep_config(paths, experiment, plan)
         yield
     finally:
         lock.release()
+
+
+def _in_use(experiment: Experiment, paths: SweepPaths) -> SweepConflictError:
+    return SweepConflictError(
+        f"sweep '{experiment.sweep.name}' is being run by another process ({paths.lock})",
+        cure="Wait for it or stop it, or choose another sweep.name=",
+    )
 
 
 def check_sweep_config(
@@ -100,7 +109,7 @@ def check_sweep_config(
         return
     try:
         before = SweepRecord.model_validate_json(paths.config.read_text())
-    except ValidationError as error:
+    except (ValidationError, OSError, UnicodeDecodeError) as error:
         raise SweepConflictError(
             f"{paths.config} cannot be read as a sweep's record",
             cure="Restore it, or choose another sweep.name=",

@@ -62,7 +62,7 @@ def test_plan_is_deterministic() -> None:
         "budget.wall_clock_s=77",
         "sweep.seeds=[5]",
         "task.num_eval=3",
-        "task.data_path=/elsewhere",
+        "task.settings.data_seed=9",
         "model.max_model_len=99",
         "agent.settings.lr=1",
         "mode=free",

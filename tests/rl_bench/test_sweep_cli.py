@@ -1,12 +1,14 @@
 """The command line, as a user types it: help, dry run, bad input. Nothing is ever started here."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from rl_bench import sweep
 from rl_bench.compose import groups
@@ -95,6 +97,16 @@ def test_help_answers_at_once(folder: Path) -> None:
         (["task=webshop", "agent=noop"], "task webshop"),
         (["model=qwen3_8b_base", "model.path=/absent", "agent=noop"], "/absent"),
         (["paths.min_free_gib=1e9"], "folder results"),
+        (["paths.results=''"], "paths.results: it names no folder"),
+        (["model.path=/absent", "agent=noop"], "path has no effect with kind=tiny"),
+        (["task.data_path=/absent", "agent=noop"], "data_path has no effect"),
+        (["task.num_eval=100000000", "agent=noop"], "task.num_eval"),
+        (["budget.wall_clock_s=inf", "agent=noop"], "budget.wall_clock_s"),
+        (["sweep.seeds=[99999999999]", "agent=noop"], "sweep.seeds.0"),
+        (["agent=command", "agent.argv=['{nope}']"], "'{nope}' is not on PATH"),
+        (["task.num_eval=[1"], "override 'task.num_eval=[1' cannot be read"),
+        (["=3"], "override '=3' names no key"),
+        ([""], "override '' names no key"),
     ],
 )
 def test_bad_input_exits_with_2_and_starts_nothing(
@@ -127,3 +139,76 @@ def test_interrupt_says_how_to_go_on(
 
     assert sweep.main([]) == 130
     assert "same command resumes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["driver.lock", "."])
+def test_a_sweep_folder_that_cannot_be_used_is_bad_input(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = folder / "results" / "mine" / name
+    if name == ".":
+        place.parent.mkdir()
+        place.write_text("a file")
+    else:
+        place.mkdir(parents=True)
+
+    assert sweep.main(["agent=noop", "task=gsm8k_mini", "sweep.name=mine"]) == 2
+
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_damaged_record_of_the_sweep_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = folder / "results" / "mine" / "sweep.json"
+    record.parent.mkdir(parents=True)
+    record.write_bytes(b"\xff\xfe\x00")
+
+    assert sweep.main(["agent=noop", "task=gsm8k_mini", "sweep.name=mine"]) == 2
+
+    assert "sweep.json cannot be read" in capsys.readouterr().err
+
+
+def test_two_drivers_of_one_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = folder / "results" / "mine" / "driver.lock"
+    lock.parent.mkdir(parents=True)
+    with FileLock(lock):
+        assert sweep.main(["agent=noop", "task=gsm8k_mini", "sweep.name=mine"]) == 2
+
+    assert "is being run by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["agent=noop", "dry_run=true"]])
+def test_output_that_nobody_reads_or_that_knows_only_ascii(words: list[str], folder: Path) -> None:
+    program = [sys.executable, "-m", "rl_bench.sweep", "task=gsm8k_mini", *words]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "40", "LC_ALL": "C"}
+    done = subprocess.run(program, cwd=ROOT, env=env, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        closed = subprocess.run(
+            program, cwd=ROOT, stdout=pipe, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert b"Traceback" not in closed.stderr
+    assert b"Exception" not in closed.stderr
+
+
+def test_a_request_to_end_is_an_interrupt_from_the_start(folder: Path) -> None:
+    program = (
+        "import sys, time, rl_bench.sweep as s\n"
+        "s._start = lambda composed: (print('up', flush=True), time.sleep(60))\n"
+        "sys.argv = ['x', 'agent=noop', 'task=gsm8k_mini']\n"
+        "sys.exit(s.main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"same command resumes" in err
+    assert b"Traceback" not in err
