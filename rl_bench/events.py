@@ -6,10 +6,11 @@ process) for arithmetic; ``budget_used_s`` counts on the run's clock (see `rl_be
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, field_validator
 
 from rl_bench.config import Frozen, RunSpec
 
@@ -204,6 +205,14 @@ class Entry(Frozen):
     time_utc: str
     elapsed_s: float
     event: Event
+
+    @field_validator("time_utc")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        # Checked here, so that no reader of a damaged ledger trips over it later.
+        if datetime.fromisoformat(value).tzinfo is None:
+            raise ValueError("the time has no offset")
+        return value
 
 
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)

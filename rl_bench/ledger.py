@@ -233,6 +233,8 @@ def _is_torn(line: bytes) -> bool:
         json.loads(line)
     except ValueError:
         return True
+    except RecursionError:  # damaged, but whole
+        return False
     return False
 
 

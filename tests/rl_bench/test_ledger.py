@@ -264,3 +264,30 @@ def test_kill_9_at_any_moment_loses_no_acknowledged_event(tmp_path: Path) -> Non
         assert {e.seq for e in read_ledger(path)} >= set(acknowledged)
     assert acknowledged == sorted(set(acknowledged))
     assert len(acknowledged) >= 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"time_utc":"2', b'"time_utc":"x2'),
+        (b"+00:00", b""),
+        (b'"type":"note"', b'"type":"of_another_version"'),
+        (b'"level"', b'"of_another_version"'),
+        (b'{"type"', b'{"a":' * 100_000 + b'{"type"'),
+    ],
+)
+@pytest.mark.parametrize("line", [0, -1])
+def test_lines_that_another_version_or_a_bad_disk_wrote_are_named(
+    tmp_path: Path, old: bytes, new: bytes, line: int
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    with Ledger(path) as ledger:
+        for topic in ("one", "two"):
+            ledger.append(Note(level="info", topic=topic, message="m"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert old in lines[line]
+    lines[line] = lines[line].replace(old, new)
+    path.write_bytes(b"".join(lines))
+
+    with pytest.raises(LedgerError, match=f"line {line % 2 + 1} .*Move the run's folder away"):
+        read_ledger(path)
