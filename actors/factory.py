@@ -72,27 +72,29 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
         episodes_in_flight=config.episodes_in_flight,
         hung_dir=hung_dir,
     )
+    grader_names = tuple(f"grader-{i}" for i in range(config.num_graders))
     graders = tuple(
         _actor(
             Grader,
             {
+                "name": name,
                 "num_cpus": 0,
                 "num_gpus": config.gpus_per_grader,
                 "max_restarts": FOREVER,
                 "max_concurrency": CONCURRENCY,
             },
-            f"grader-{i}",
+            name,
             config,
-            make_engine=partial(_make_engine, config, paths.logs / f"grader-{i}"),
+            make_engine=partial(_make_engine, config, paths.logs / name),
             make_task=partial(_make_task, experiment.paths.cache),
             rollouts=rollouts,
         )
-        for i in range(config.num_graders)
+        for name in grader_names
     )
     pool = _actor(
         GraderPool,
-        {"num_cpus": 0, "max_concurrency": CONCURRENCY},
-        [RemoteGrade(grader) for grader in graders],
+        {"num_cpus": 0, "max_restarts": FOREVER, "max_concurrency": CONCURRENCY},
+        [RemoteGrade(name) for name in grader_names],
         num_retries=config.num_retries,
     )
     return Services(recorder=recorder, pool=pool, graders=graders, workers=workers)

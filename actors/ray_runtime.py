@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from rl_bench.config import ClusterConfig
+from rl_bench.errors import GraderError
 
 
 def set_environment(config: ClusterConfig) -> None:
@@ -37,6 +38,31 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
         set_environment(config)
     import ray
 
+    try:
+        _connect(config)
+    # Ray raises whatever its processes or the network tripped over.
+    except Exception as error:
+        ray.shutdown()
+        where = (
+            f"join the cluster at {config.address}" if config.address else "start on this machine"
+        )
+        raise GraderError(
+            f"Ray could not {where}: {type(error).__name__}: {str(error).strip()[:500]}",
+            cure="Look for processes or limits that are in its way (free memory, /dev/shm, /tmp), "
+            "and start again",
+        ) from error
+    # Ray answers SIGTERM with a dump of its stack; a sweep that is asked to end is interrupted.
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _connect(config: ClusterConfig) -> None:
+    import ray
+
     if config.address is None:
         ray.init(
             num_cpus=config.num_cpus,
@@ -49,13 +75,6 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
         )
     else:
         ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
-    # Ray answers SIGTERM with a dump of its stack; a sweep that is asked to end is interrupted.
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,11 +1,14 @@
 """What crosses between Ray actors: errors unwrapped, and handles behind the domain's Protocols."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from actors.rollout_worker import WorkerLost
 from rl_bench.engine.base import Completion, GenerationRequest
@@ -15,6 +18,8 @@ from rl_bench.grading import GradeJob
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome
 
+RESTART_LIMIT_S = 60.0
+RESTART_POLL_S = 0.2
 T = TypeVar("T")
 Handle: TypeAlias = Any
 """An actor's handle. Ray types none of an actor's methods."""
@@ -37,15 +42,38 @@ async def result_of(reference: Awaitable[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class RemoteGrade:
-    """A `rl_bench.grading.Grade` over an actor with a ``grade`` method: a grader or the pool."""
+    """A `rl_bench.grading.Grade` over an actor with a ``grade`` method: a grader or the pool.
 
-    actor: Handle
+    ``actor``: its handle, or its name where that outlives handles, see `RemotePlay`.
+    """
+
+    actor: Handle | str
 
     async def __call__(self, job: GradeJob) -> tuple[Evaluation, ...]:
+        actor: Handle = ray.get_actor(self.actor) if isinstance(self.actor, str) else self.actor
         try:
-            return await result_of(self.actor.grade.remote(job))
+            return await result_of(actor.grade.remote(job))
         except RayError as error:
+            # Whoever tries again at once would only meet an actor that is still being started.
+            if isinstance(error, RayActorError):
+                await _until_restarted(actor)
             raise GraderError(f"the grader was lost: {type(error).__name__}: {error}") from error
+
+
+async def _until_restarted(actor: Handle) -> None:
+    """Returns when the actor answers again, will never do so, or `RESTART_LIMIT_S` is over."""
+    deadline = time.monotonic() + RESTART_LIMIT_S
+    while time.monotonic() < deadline:
+        with suppress(TimeoutError):
+            try:
+                async with asyncio.timeout(RESTART_LIMIT_S):
+                    await actor.__ray_ready__.remote()
+            except ActorUnavailableError:
+                await asyncio.sleep(RESTART_POLL_S)
+                continue
+            except RayError:
+                pass
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +109,6 @@ class RemotePlay:
             reference = actor.play.remote(episode, spec=spec, policy=policy)
             outcome: ItemOutcome = await result_of(reference)
         except RayActorError as error:
+            await _until_restarted(actor)
             raise WorkerLost(str(error)) from error
         return outcome

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actors.ray_runtime import ray_runtime
 from rl_bench.config import Experiment, RunSpec
+from rl_bench.errors import LedgerError
 from rl_bench.ledger import read_ledger
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import SweepPaths
@@ -45,7 +46,9 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
                 from actors.sweep_loop import SweepLoop
 
                 loop = SweepLoop(experiment, paths, base_models=models, progress=progress)
-                views |= loop.run(todo, views)
+                loop.run(todo, views)
+            # The ledgers, not the recorder, say how it ended: it may have been killed just now.
+            views |= ended_views(paths, todo, progress)
     started = {name: view for name, view in views.items() if view.num_attempts}
     command = shlex.join(["python", "-m", "rl_bench.sweep", *sys.argv[1:]])
     return show(started, rows, paths=paths, sink=experiment.sink, command=command)
@@ -58,6 +61,20 @@ def recorded_view(paths: SweepPaths, name: str) -> RunView:
     for entry in read_ledger(ledger) if ledger.exists() else ():
         view.fold(entry)
     return view
+
+
+def ended_views(
+    paths: SweepPaths, specs: Sequence[RunSpec], progress: Progress
+) -> dict[str, RunView]:
+    """Where runs stand now; one whose ledger was damaged meanwhile is told and left out."""
+    views = {}
+    for name in map(run_id, specs):
+        try:
+            views[name] = recorded_view(paths, name)
+        except LedgerError as error:
+            progress.say(str(error))
+            views[name] = RunView(run_id=name)
+    return views
 
 
 def base_models(specs: Sequence[RunSpec], cache: Path, progress: Progress) -> dict[str, Path]:

@@ -2,17 +2,19 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from actors.factory import start_run, start_services
 from actors.remote import Handle
 from rl_bench.config import Experiment, RunSpec
-from rl_bench.errors import LedgerError
+from rl_bench.errors import LedgerError, SinkError
 from rl_bench.events import RunEnd, RunFinished
 from rl_bench.ledger import Ledger
 from rl_bench.paths import SweepPaths
@@ -22,6 +24,7 @@ from rl_bench.run_view import RunView
 
 POLL_S = 0.5
 CLOSE_LIMIT_S = 60.0
+VIEWS_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,12 @@ class SweepLoop:
         self._progress = progress
         self._services = start_services(experiment, paths)
         self._in_flight: dict[ray.ObjectRef[Any], Flight] = {}
+        self._last_views: dict[str, RunView] = {}
 
-    def run(self, todo: Sequence[RunSpec], views: Mapping[str, RunView]) -> dict[str, RunView]:
-        """Runs ``todo`` to the end and returns the views of all recorded runs."""
+    def run(self, todo: Sequence[RunSpec], views: Mapping[str, RunView]) -> None:
+        """Runs ``todo`` to the end; ``views`` say where each stands."""
+        self._require_recorder()
+        self._last_views = dict(views)
         waiting = deque(
             Attempt(
                 run_id(spec),
@@ -80,8 +86,6 @@ class SweepLoop:
                 self._step(waiting)
         finally:
             self._close()
-        # Once closed, the recorder has read every ledger to its end.
-        return self._views()
 
     def _step(self, waiting: deque[Attempt]) -> None:
         """Starts what fits, takes what ended within `POLL_S`, shows where things stand."""
@@ -98,13 +102,37 @@ class SweepLoop:
         """Writes the tables and ends the engines, also when the sweep is interrupted."""
         for flight in self._in_flight.values():
             ray.kill(flight.actor)
-        closing = [self._services.recorder.close.remote()]
-        closing += [grader.close.remote() for grader in self._services.graders]
+        closing = [grader.close.remote() for grader in self._services.graders]
+        self._close_recorder()
         ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
 
+    def _close_recorder(self) -> None:
+        """Has the tables completed, also by a recorder that is only just being started again."""
+        deadline = monotonic() + CLOSE_LIMIT_S
+        while (left_s := deadline - monotonic()) > 0:
+            try:
+                ray.get(self._services.recorder.close.remote(), timeout=left_s)
+            except RayActorError:
+                sleep(POLL_S)
+            except RayError as error:
+                self._progress.say(f"the tables may be incomplete: {error}")
+                return
+            else:
+                return
+
+    def _require_recorder(self) -> None:
+        try:
+            ray.get(self._services.recorder.views.remote(), timeout=VIEWS_LIMIT_S)
+        except RayError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise SinkError(f"the recorder cannot start: {reason}") from error
+
     def _views(self) -> dict[str, RunView]:
-        views: dict[str, RunView] = ray.get(self._services.recorder.views.remote())
-        return views
+        """What the recorder knows; while it is being started again, what it knew."""
+        with suppress(RayActorError, GetTimeoutError):
+            reference = self._services.recorder.views.remote()
+            self._last_views = ray.get(reference, timeout=VIEWS_LIMIT_S)
+        return self._last_views
 
     def _max_parallel(self) -> int:
         """As many as the cluster's CPUs and GPUs hold, at least one, at most the configured bound.

@@ -14,9 +14,9 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl_bench.config import GraderConfig, ModelConfig
 from rl_bench.engine.base import (
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
     from rl_bench.engine.prepared import Prepared, Preparer
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SWAP_TIMEOUT_S = 300.0
 """A swap with its canary, or a fresh engine's canary, that takes longer hangs."""
+
+ALIVE_CHECK_S = 1.0
 
 NUM_STARTS = 2
 """Attempts at a cold start: the first can lose a port or memory to a neighbour."""
@@ -123,14 +126,10 @@ class VllmEngine:
         """
         async with self._running() as loaded:
             try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [
-                        group.create_task(self._complete(loaded, request)) for request in requests
-                    ]
+                return await self._while_alive(self._complete_all(loaded, requests))
             except ExceptionGroup as failures:
                 # Not chained: all requests share one exception, whose traceback grows with each.
                 raise self._explain(failures.exceptions[0]) from None
-        return [task.result() for task in tasks]
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token but the first, in nats, by the loaded checkpoint.
@@ -166,6 +165,28 @@ class VllmEngine:
             self._num_running -= 1
             if not self._num_running:
                 self._idle.set()
+
+    async def _while_alive(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``, unless the engine dies first: vLLM may leave its callers waiting.
+
+        Raises:
+            GraderError: It died.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=ALIVE_CHECK_S))[0]:
+                if not self._is_alive():
+                    raise GraderError("the engine died")
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _complete_all(
+        self, loaded: "Prepared", requests: Sequence[GenerationRequest]
+    ) -> list[Completion]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._complete(loaded, request)) for request in requests]
+        return [task.result() for task in tasks]
 
     async def _complete(self, loaded: "Prepared", request: GenerationRequest) -> Completion:
         prompt = loaded.tokenizer.encode(request)
@@ -247,7 +268,7 @@ class VllmEngine:
             return False
         try:
             async with asyncio.timeout(SWAP_TIMEOUT_S):
-                problem = await self._try_swap(prepared)
+                problem = await self._while_alive(self._try_swap(prepared))
         # Of vLLM's own classes; whatever broke in the swap, a fresh engine is the answer.
         except Exception as error:  # noqa: BLE001
             problem = f"{type(error).__name__}: {error}"
@@ -300,7 +321,7 @@ class VllmEngine:
         self._fingerprint = prepared.fingerprint
         self._canary = Canary(getattr(torch, self._options.dtype))
         async with asyncio.timeout(SWAP_TIMEOUT_S):
-            await self._check_fresh(prepared)
+            await self._while_alive(self._check_fresh(prepared))
 
     async def _check_fresh(self, prepared: "Prepared") -> None:
         """A fresh engine defines what is right, so here a wrong reference is the one to go."""
