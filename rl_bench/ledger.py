@@ -7,6 +7,7 @@ Damage anywhere else is refused, never skipped. One writer at a time holds the f
 need none.
 """
 
+import errno
 import fcntl
 import io
 import json
@@ -15,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +26,24 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
 from rl_bench.errors import LedgerError
-from rl_bench.events import ENTRY, Entry, Event, Note
+from rl_bench.events import (
+    ENTRY,
+    AgentExited,
+    Entry,
+    Event,
+    Note,
+    RunFinished,
+    StateChanged,
+)
 
 log = logging.getLogger(__name__)
 
 TORN_TOPIC = "ledger_torn_line"
 """Topic of the note that tells of a cut-off line."""
+RESERVE_BYTES = 256 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ENDING = (AgentExited, StateChanged, RunFinished)
+"""Events that use the reserve: with them a run that a full disk broke says so in its ledger."""
 
 
 class LedgerPart(NamedTuple):
@@ -72,6 +86,8 @@ class Ledger:
         except BaseException:
             os.close(self._fd)
             raise
+        self._reserve = path.with_suffix(".reserve")
+        _set_aside(self._reserve)
         if tail.torn:
             excerpt = tail.torn[:200].decode("utf-8", errors="replace")
             log.warning("%s: cut off a torn last line of %d bytes", path, len(tail.torn))
@@ -94,7 +110,12 @@ class Ledger:
                 event=event,
             )
             line = _line(entry)
-            self._write(line)
+            try:
+                self._write(line)
+            except LedgerError as error:
+                if not isinstance(event, _ENDING) or not self._release_reserve(error):
+                    raise
+                self._write(line)
             self._size += len(line)
             self.next_seq += 1
             return entry
@@ -104,6 +125,8 @@ class Ledger:
         with self._mutex:
             if self._fd >= 0:
                 os.close(self._fd)
+                with suppress(OSError):
+                    self._reserve.unlink(missing_ok=True)
             self._fd = -1
             self._broken = self._broken or "it is closed"
 
@@ -135,6 +158,17 @@ class Ledger:
             # After a failed fsync the kernel may have dropped the pages: nothing later is safe.
             self._broken = f"fsync failed: {error}"
             raise LedgerError(f"cannot sync ledger {self.path}: {error}") from error
+
+    def _release_reserve(self, error: LedgerError) -> bool:
+        """Whether the disk was full and there is room now, for how the run ended."""
+        cause = error.__cause__
+        if self._broken or not isinstance(cause, OSError) or cause.errno not in _FULL:
+            return False
+        try:
+            self._reserve.unlink()
+        except OSError:
+            return False
+        return True
 
     def _undo(self, error: OSError) -> None:
         # Half a line must not stand between two whole ones.
@@ -176,6 +210,12 @@ def read_ledger_part(path: Path, *, offset: int = 0, next_seq: int = 0) -> Ledge
         entries.append(_parse(line, path=path, number=number))
         offset += len(line)
     return LedgerPart(entries, offset)
+
+
+def _set_aside(path: Path) -> None:
+    """Takes the space that the last entries of a run need when its disk fills up."""
+    with suppress(OSError), path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
 
 class _Tail(NamedTuple):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from rl_bench.clock import RunClock
 from rl_bench.code_history import CodeHistory
 from rl_bench.config import RunSpec
+from rl_bench.disk_watch import DiskWatch
 from rl_bench.errors import LedgerError, RlBenchError
 from rl_bench.events import (
     AgentExited,
@@ -121,7 +122,8 @@ class Run:
             LedgerError: Not even the ledger could be written.
         """
         self._paths.root.mkdir(parents=True, exist_ok=True)
-        self._paths.spec.write_text(self.spec.model_dump_json(indent=2), encoding="utf-8")
+        if not self._paths.spec.exists():
+            self._paths.spec.write_text(self.spec.model_dump_json(indent=2), encoding="utf-8")
         with Ledger(self._paths.ledger) as file:
             ledger = ToldLedger(file, self._on_entry)
             self._grade_leftovers(ledger)
@@ -198,11 +200,16 @@ class Run:
             ledger.append(StateChanged(state=RunState.BASELINE))
             server.run(desk.grade_baseline())
             ledger.append(StateChanged(state=RunState.RUNNING))
-            exit_ = self._run_agent(ledger, workspace=workspace, clock=clock, url=server.url)
+            disk = DiskWatch(self._paths.root, warn=lambda words: self._warn(ledger, "disk", words))
+            exit_ = self._run_agent(
+                ledger, workspace=workspace, clock=clock, url=server.url, disk=disk
+            )
             desk.close()
             ledger.append(StateChanged(state=RunState.CLOSING))
             ungraded = server.run(desk.drain())
         self._inspect(ledger, workspace)
+        if disk.look():
+            return Ending(RunEnd.INFRA_ERROR, disk.problem)
         if ungraded:
             return Ending(RunEnd.INFRA_ERROR, f"{len(ungraded)} submissions could not be graded")
         end = classify_end(
@@ -211,7 +218,13 @@ class Run:
         return Ending(end, exit_.start_error)
 
     def _run_agent(
-        self, ledger: ToldLedger, *, workspace: Workspace, clock: RunClock, url: str
+        self,
+        ledger: ToldLedger,
+        *,
+        workspace: Workspace,
+        clock: RunClock,
+        url: str,
+        disk: DiskWatch,
     ) -> AgentExit:
         """Starts the agent and waits until nothing of it is left."""
         sandbox = make_sandbox(self.spec.sandbox)
@@ -241,6 +254,7 @@ class Run:
             exit_ = agent.wait(
                 remaining_s=lambda: clock.remaining_s,
                 grace_s=grace_s,
+                should_abort=disk.is_full,
                 on_stall=lambda seconds: self._note_stall(ledger, seconds),
             )
         except BaseException:
@@ -259,17 +273,19 @@ class Run:
 
     def _note_stall(self, ledger: ToldLedger, seconds: float) -> None:
         message = f"the agent has neither written nor computed for {seconds:.0f} s"
+        self._warn(ledger, "stall", message)
+
+    def _warn(self, ledger: ToldLedger, topic: str, message: str) -> None:
         with suppress(LedgerError):
-            ledger.append(Note(level="warning", topic="stall", message=message))
+            ledger.append(Note(level="warning", topic=topic, message=message))
 
     def _inspect(self, ledger: ToldLedger, workspace: Workspace) -> None:
         """Notes what the agent did to what was only its to read."""
         for name in workspace.tampered():
-            ledger.append(Note(level="warning", topic="tampering", message=f"changed: {name}"))
+            self._warn(ledger, "tampering", f"changed: {name}")
         base = workspace.verify_base()
         if not base.view_intact:
-            message = "the agent changed its view of the base model"
-            ledger.append(Note(level="warning", topic="tampering", message=message))
+            self._warn(ledger, "tampering", "the agent changed its view of the base model")
         if not base.original_intact:
             message = f"the shared base model {self._base_model} was changed during the run"
             ledger.append(Note(level="error", topic="tampering", message=message))
