@@ -156,7 +156,7 @@ def test_rl_only_warms_up_then_reinforces_and_submits(
     done = _run(workspace, base, grader, kind=kind)
     assert done.returncode == 0, done.stderr
     names = [folder.name for folder in grader.submitted]
-    assert names == ["01-warmup-1", "02-grpo-1", "03-grpo-2"]
+    assert names == ["01-warmup-2", "02-grpo-1", "03-grpo-2"]
     files = {path.name for path in base.iterdir()}
     for folder in grader.submitted:
         assert files <= {path.name for path in folder.iterdir()}
