@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 TORN_TOPIC = "ledger_torn_line"
 """Topic of the note that tells of a cut-off line."""
-RESERVE_BYTES = 256 * 1024
+RESERVE_BYTES = 1024 * 1024
+RESERVE_PIECE_BYTES = 128 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _ENDING = (AgentExited, StateChanged, RunFinished)
 """Events that use the reserve: with them a run that a full disk broke says so in its ledger."""
@@ -165,10 +166,12 @@ class Ledger:
         if self._broken or not isinstance(cause, OSError) or cause.errno not in _FULL:
             return False
         try:
-            self._reserve.unlink()
+            # A piece for each entry: others who write to this disk take whatever is left.
+            left = self._reserve.stat().st_size - RESERVE_PIECE_BYTES
+            os.truncate(self._reserve, max(left, 0))
         except OSError:
             return False
-        return True
+        return left >= 0
 
     def _undo(self, error: OSError) -> None:
         # Half a line must not stand between two whole ones.

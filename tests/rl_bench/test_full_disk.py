@@ -23,17 +23,20 @@ AGENT = "import time; time.sleep(60)"
 
 
 class FullDisk:
-    """Ledger writes fail until the reserve at ``reserve`` is given up."""
+    """Each ledger write fails until a piece of the reserve at ``reserve`` is given up for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reserve: Path) -> None:
         self.reserve = reserve
         self.is_full = False
+        self._last_size = 0
         self._write = os.write
         monkeypatch.setattr("rl_bench.ledger.os.write", self)
 
     def __call__(self, fd: int, data: bytes) -> int:
-        if self.is_full and self.reserve.exists():
+        size = self.reserve.stat().st_size
+        if self.is_full and size == self._last_size:
             raise OSError(errno.ENOSPC, "No space left on device")
+        self._last_size = size
         return self._write(fd, data)
 
 
