@@ -40,6 +40,10 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
 
     try:
         _connect(config)
+    except SystemExit:
+        # Ray's own answer to SIGTERM, which it takes over while it starts.
+        ray.shutdown()
+        raise KeyboardInterrupt from None
     # Ray raises whatever its processes or the network tripped over.
     except Exception as error:
         ray.shutdown()
