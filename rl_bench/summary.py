@@ -80,7 +80,9 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
 def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> Table:
     """One row a run and task, in the plan's order."""
     runs = "run" if len(plan) == 1 else "runs"
-    table = Table(title=f"{len(plan)} {runs}", title_justify="left", header_style="bold", box=SIMPLE)
+    table = Table(
+        title=f"{len(plan)} {runs}", title_justify="left", header_style="bold", box=SIMPLE
+    )
     for heading in ("run", "agent", "driver", "mode", "task", "model", "seed", "end"):
         table.add_column(heading, overflow="fold")
     for heading in ("base", "best", "gain", "subs", "failed", "budget used", "duration"):
