@@ -59,6 +59,7 @@ class RunRow:
         is_infrastructure: Ended by the runner: leave the row out of every mean.
         attempt, num_attempts: The last attempt (from 0), which this row tells of, and their number.
         baseline_score: The base model's; null with ``baseline_failure``.
+        first_score: Of the earliest submission that has a score.
         best_score, best_submission_id: The highest score, and the first submission that had it.
         best_unchanged: That submission was the base model itself.
         improvement: ``best_score - baseline_score``, points.
@@ -93,6 +94,7 @@ class RunRow:
     num_attempts: int
     baseline_score: float | None
     baseline_failure: str
+    first_score: float | None
     best_score: float | None
     best_submission_id: int | None
     best_unchanged: bool
@@ -257,6 +259,7 @@ def run_rows(view: RunView, spec: RunSpec) -> list[RunRow]:
             num_attempts=view.num_attempts,
             baseline_score=view.tasks[name].baseline,
             baseline_failure=view.tasks[name].baseline_failure,
+            first_score=view.tasks[name].first,
             best_score=view.tasks[name].best,
             best_submission_id=view.tasks[name].best_submission_id,
             best_unchanged=view.tasks[name].best_unchanged,

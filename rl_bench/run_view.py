@@ -56,6 +56,7 @@ class TaskView:
 
     Attributes:
         baseline: The base model's score, 0 to 100; None until graded, or when that failed.
+        first, first_submission_id: The earliest submission with a score: what later ones built on.
         best: The highest score of a submission; None while there is none.
         best_submission_id: The first submission that reached ``best``.
         best_unchanged: That submission was the base model itself.
@@ -68,6 +69,8 @@ class TaskView:
     task: str
     baseline: float | None = None
     baseline_failure: str = ""
+    first: float | None = None
+    first_submission_id: int | None = None
     best: float | None = None
     best_submission_id: int | None = None
     best_unchanged: bool = False
@@ -130,7 +133,11 @@ class TaskView:
         self.last_failure = failure_of(evaluation)
         self._failed.discard(submission_id)
         (self._failed if score is None else self._graded).add(submission_id)
-        if score is not None and (self.best is None or score > self.best):
+        if score is None:
+            return
+        if self.first_submission_id is None or submission_id < self.first_submission_id:
+            self.first, self.first_submission_id = score, submission_id
+        if self.best is None or score > self.best:
             self.best = score
             self.best_submission_id = submission_id
             self.best_unchanged = is_base

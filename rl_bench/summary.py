@@ -85,7 +85,7 @@ def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> Table
     )
     for heading in ("run", "agent", "driver", "mode", "task", "model", "seed", "end"):
         table.add_column(heading, overflow="fold")
-    for heading in ("base", "best", "gain", "subs", "failed", "budget used", "duration"):
+    for heading in ("base", "first", "best", "gain", "subs", "failed", "budget used", "duration"):
         table.add_column(heading, justify="right")
     for run in plan:
         view = views.get(run.run_id)
@@ -163,6 +163,7 @@ def _cells(run: PlannedRun, view: RunView | None, task: TaskView) -> list[str]:
         str(run.seed),
         state_words(view),
         number(task.baseline),
+        number(task.first),
         number(task.best) + (" (base)" if task.best_unchanged else ""),
         number(task.improvement, signed=True),
         str(task.num_submissions),

@@ -116,6 +116,7 @@ def test_multi_has_one_row_a_task(story: MakeStory) -> None:
     found = {row["task"]: row for row in rows(tables(run)["runs"])}
     assert (found["alfworld"]["best_score"], found["alfworld"]["num_failed"]) == (20.0, 1)
     assert (found["gsm8k"]["best_score"], found["gsm8k"]["improvement"]) == (60.0, 10.0)
+    assert (found["alfworld"]["first_score"], found["gsm8k"]["first_score"]) == (20.0, 40.0)
     assert found["gsm8k"]["tasks"] == ["alfworld", "gsm8k"]
     assert len(rows(tables(run)["submissions"])) == 4
     view = fold_all("r", run.entries)
