@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 LOCK := requirements/$(KIND).lock
 STAMP := $(VENV)/.installed-$(KIND)
-SOURCES := rl_bench envs actors analysis tools tests
+SOURCES := rl_bench envs actors analysis tools benchmarks tests
 
 export PYTHON TORCH_INDEX
 
