@@ -309,8 +309,9 @@ def test_control_that_submits_nothing_has_completed() -> None:
 
 def test_supervisor_is_no_direct_child(tmp_path: Path) -> None:
     """Ray kills the direct children of a worker that ends, and the supervisor is needed then."""
+    before = set(psutil.Process().children())
     agent = start(tmp_path, ["sleep", "30"])
     try:
-        assert psutil.Process().children() == []
+        assert set(psutil.Process().children()) <= before
     finally:
         agent.stop(grace_s=0.3)
