@@ -15,7 +15,10 @@ SOURCES := rl_bench envs actors analysis tools benchmarks tests
 
 export PYTHON TORCH_INDEX
 
-.PHONY: quickstart test check format lock install clean
+.PHONY: help quickstart test check format lock install clean
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 quickstart: install
 	$(PY) -m rl_bench.sweep +experiment=quickstart $(ARGS)

@@ -215,7 +215,15 @@ class Run:
         end = classify_end(
             exit_, agent=spec.agent, budget=spec.budget, num_submissions=desk.num_submissions
         )
-        return Ending(end, exit_.start_error)
+        return Ending(end, self._why(end, exit_))
+
+    def _why(self, end: RunEnd, exit_: AgentExit) -> str:
+        """What a reader of the table wants to know of an agent that failed, in a line."""
+        if exit_.start_error or end not in {RunEnd.AGENT_ERROR, RunEnd.NEVER_STARTED}:
+            return exit_.start_error
+        written = tail(self._paths.logs / "agent.stderr", max_bytes=500).strip().splitlines()
+        last = f": {written[-1][:300]}" if written else ", nothing on stderr"
+        return f"exit code {exit_.exit_code}{last}"
 
     def _run_agent(
         self,

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"error: {error}", to_stderr=True)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        _say("interrupted: the same command resumes where it stopped", to_stderr=True)
+        _say("interrupted: the same command keeps what has finished and starts the others again", to_stderr=True)
         return EXIT_INTERRUPTED
 
 

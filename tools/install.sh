@@ -42,6 +42,10 @@ if ! "${pip[@]}" "$torch"; then
     echo "trying the index in TORCH_INDEX"
     "${pip[@]}" --index-url "$TORCH_INDEX" "$torch" || fail "TORCH_INDEX has no $torch either"
 fi
+SECONDS=0
+while sleep 20; do echo "  still installing, $SECONDS s"; done &
+heartbeat=$!
+trap 'kill "$heartbeat"' EXIT
 echo "installing $(grep -c == "$lock") packages from $lock; a few minutes the first time"
 "${pip[@]}" -r "$lock"
 "${pip[@]}" --no-build-isolation --editable .

@@ -166,3 +166,11 @@ def test_a_changed_base_model_is_noted(tmp_path: Path) -> None:
     assert lab.run.execute(attempt=0, is_last=True) is RunEnd.COMPLETED
     notes = [e.message for e in lab.events(Note) if isinstance(e, Note) and e.topic == "tampering"]
     assert any("view of the base model" in message for message in notes)
+
+
+def test_a_failed_agent_says_why(tmp_path: Path) -> None:
+    lab = Laboratory(tmp_path, spec_of("sh", "-c", "echo cannot find my script >&2; exit 127"))
+    assert lab.run.execute(attempt=0, is_last=True) is RunEnd.AGENT_ERROR
+    [finished] = lab.events(RunFinished)
+    assert isinstance(finished, RunFinished)
+    assert finished.detail == "exit code 127: cannot find my script"
