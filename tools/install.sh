@@ -43,7 +43,7 @@ if ! "${pip[@]}" "$torch"; then
     "${pip[@]}" --index-url "$TORCH_INDEX" "$torch" || fail "TORCH_INDEX has no $torch either"
 fi
 SECONDS=0
-while sleep 20; do echo "  still installing, $SECONDS s"; done &
+while sleep 20 >/dev/null 2>&1; do echo "  still installing, $SECONDS s"; done &
 heartbeat=$!
 trap 'kill "$heartbeat"' EXIT
 echo "installing $(grep -c == "$lock") packages from $lock; a few minutes the first time"
