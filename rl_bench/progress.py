@@ -1,20 +1,23 @@
 """Progress of a sweep: a live table on a terminal, plain timestamped lines elsewhere.
 
-`render` and `changes` are pure functions of views and plan; `Progress` only shows what they return.
-Runs that wait have no view. When more runs are planned than fit, the table shows the active ones
-and the latest to finish, and counts the rest.
+Tables fit the width without cutting a number: what all runs share stands in the title, columns
+that matter less are left out, then words are shortened. `render` and `changes` are pure functions
+of views and plan; `Progress` only shows what they return. Runs that wait have no view. When more
+runs are planned than fit, the table shows the active ones and the latest to finish, and counts the
+rest.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from rl_bench.config import RunSpec
@@ -22,6 +25,12 @@ from rl_bench.events import RunState
 from rl_bench.run_view import RunView, TaskView
 
 DEFAULT_MAX_ROWS = 24
+DEFAULT_WIDTH = 120
+HEARTBEAT_S = 30.0
+
+_GAP = "  "
+_MIN_WORD_WIDTH = 6
+_MAX_HEARTBEAT_RUNS = 4
 
 _STYLES = {
     RunState.PENDING: "dim",
@@ -49,6 +58,90 @@ class PlannedRun:
     def digest(self) -> str:
         """The end of the run's id, which tells it from every other; its label is in the columns."""
         return self.run_id.rsplit("-", 1)[-1]
+
+    @property
+    def label(self) -> str:
+        """The run in words, as plain lines name it."""
+        tasks = "+".join(self.tasks)
+        return f"{self.agent}/{self.driver} {self.mode} {tasks} seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of a table of runs.
+
+    Attributes:
+        cells: One a row.
+        is_number: Aligned to the right and never shortened; words may be.
+        drop: Columns with the highest are left out first where the width is short; 0 stays.
+        styles: One a cell, or empty for none.
+    """
+
+    heading: str
+    cells: tuple[str, ...]
+    is_number: bool = False
+    drop: int = 0
+    styles: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Terminal cells that the heading and every cell need."""
+        return max(cell_len(text) for text in (self.heading, *self.cells))
+
+
+def fit(columns: Sequence[Column], *, width: int) -> list[Column]:
+    """The columns that fit in ``width`` terminal cells, by `Column.drop`; all that stay if none."""
+    kept = list(columns)
+    while _total_width([column.width for column in kept]) > width:
+        extra = max(kept, key=lambda column: column.drop, default=None)
+        if extra is None or extra.drop == 0:
+            break
+        kept.remove(extra)
+    return kept
+
+
+def table_text(columns: Sequence[Column], *, width: int) -> Text:
+    """A heading and rows, without blanks at the ends of lines.
+
+    Words are shortened with ``…`` to fit in ``width``, the longest first; where even that does not
+    suffice, lines are longer than ``width``, for a cut number would be a wrong one.
+    """
+    widths = [column.width for column in columns]
+    while _total_width(widths) > width:
+        can = [
+            (widths[i], i)
+            for i, column in enumerate(columns)
+            if not column.is_number and widths[i] > max(cell_len(column.heading), _MIN_WORD_WIDTH)
+        ]
+        if not can:
+            break
+        widths[max(can)[1]] -= 1
+    num_rows = len(columns[0].cells) if columns else 0
+    lines = [_table_line([(c.heading, "bold") for c in columns], columns, widths)]
+    for row in range(num_rows):
+        cells = [(c.cells[row], c.styles[row] if c.styles else "") for c in columns]
+        lines.append(_table_line(cells, columns, widths))
+    return Text("\n", no_wrap=True, overflow="ignore").join(lines)
+
+
+def title(plan: Sequence[PlannedRun]) -> str:
+    """How many runs, and what all of them share: ``4 runs · agent reference · seed 0``."""
+    parts = [plural(len(plan), "run")]
+    for heading, values in _identity(plan).items():
+        if len(set(values)) == 1:
+            parts.append(f"{heading} {values[0]}")
+    return " · ".join(parts)
+
+
+def varying_columns(plan: Sequence[PlannedRun], rows: Sequence[PlannedRun | None]) -> list[Column]:
+    """What tells the runs of ``plan`` apart; ``rows`` names each row's run, None for blanks."""
+    columns = []
+    for heading, values in _identity(plan).items():
+        if len(set(values)) > 1:
+            value_of = {run.run_id: value for run, value in zip(plan, values, strict=True)}
+            cells = tuple(value_of[run.run_id] if run else "" for run in rows)
+            columns.append(Column(heading=heading, cells=cells, is_number=heading == "seed"))
+    return columns
 
 
 def planned(specs: Mapping[str, RunSpec]) -> list[PlannedRun]:
@@ -84,6 +177,11 @@ def number(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.1f}" if signed else f"{value:.1f}"
 
 
+def plural(num: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
+
+
 def duration(seconds: float) -> str:
     """``1:02:03`` or ``2:03``."""
     whole = int(seconds)
@@ -102,10 +200,10 @@ def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: dat
         f"{len(final)}/{len(plan)} runs finished",
         f"{len(active)} active",
         f"{len(plan) - len(known)} waiting",
-        f"{sum(view.num_submissions for view in known)} submissions",
+        plural(sum(view.num_submissions for view in known), "submission"),
     ]
     if infra:
-        parts.append(f"{infra} infrastructure failures")
+        parts.append(plural(infra, "infrastructure failure"))
     left = sum(view.budget_left_s(now) for view in active)
     left += sum(run.budget_s for run in plan if run.run_id not in views)
     parts.append(f"budget left {duration(left)}")
@@ -118,17 +216,12 @@ def render(
     *,
     now: datetime,
     max_rows: int = DEFAULT_MAX_ROWS,
+    width: int = DEFAULT_WIDTH,
 ) -> RenderableType:
-    """The live table at ``now`` (UTC), at most ``max_rows`` runs, and the totals under it."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for heading in ("run", "agent", "driver", "mode", "task", "seed", "state"):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for heading in ("base", "best", "gain", "subs", "left", "elapsed"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    """The live table at ``now`` (UTC), at most ``max_rows`` rows, and the totals under it."""
     shown = _choose(views, plan, max_rows=max_rows)
-    for run in shown:
-        table.add_row(*_cells(run, views.get(run.run_id), now=now))
-    lines: list[RenderableType] = [table]
+    columns = fit(_live_columns(views, plan, shown, now=now), width=width)
+    lines: list[RenderableType] = [Text(title(plan)), table_text(columns, width=width)]
     hidden = [run for run in plan if run not in shown]
     if hidden:
         lines.append(Text(_hidden_words(views, hidden), style="dim"))
@@ -145,9 +238,21 @@ def changes(
         new = after.get(run.run_id)
         if new is not None:
             old = before.get(run.run_id)
-            label = f"{run.agent}/{run.driver} {run.mode} {'+'.join(run.tasks)} seed {run.seed}"
-            lines += [f"{label}: {words}" for words in _run_changes(old, new)]
+            lines += [f"{run.label}: {words}" for words in _run_changes(old, new)]
     return lines
+
+
+def heartbeat(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: datetime) -> str:
+    """One line for a quiet time: the totals, and best score and budget left of active runs."""
+    active = [run for run in plan if run.run_id in views and not views[run.run_id].is_final]
+    parts = [totals(views, plan, now=now)]
+    for run in active[:_MAX_HEARTBEAT_RUNS]:
+        view = views[run.run_id]
+        left = duration(view.budget_left_s(now))
+        parts.append(f"{run.label}: {state_words(view)}, best {number(view.best)}, {left} left")
+    if len(active) > _MAX_HEARTBEAT_RUNS:
+        parts.append(f"and {len(active) - _MAX_HEARTBEAT_RUNS} more")
+    return "; ".join(parts)
 
 
 class Progress:
@@ -157,6 +262,7 @@ class Progress:
         plan: The runs, in the order shown.
         console: Where; a console that is no terminal gets plain lines.
         known: Views from before a resume, which plain lines need not tell again.
+        clock: Monotonic seconds; plain lines say `heartbeat` after `HEARTBEAT_S` without a line.
     """
 
     def __init__(
@@ -165,11 +271,14 @@ class Progress:
         *,
         console: Console | None = None,
         known: Mapping[str, RunView] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = list(plan)
         self._console = console or Console()
         self._before: dict[str, RunView] = dict(known or {})
         self._totals = ""
+        self._clock = clock
+        self._last_line_s = clock()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -192,28 +301,64 @@ class Progress:
         """Shows ``views``; call it every second or so."""
         now = datetime.now(UTC)
         if self._live is not None:
-            max_rows = max(self._console.height - 5, 3)
-            self._live.update(render(views, self._plan, now=now, max_rows=max_rows))
+            # Title and totals may wrap to two lines each; then heading, hidden runs and cursor.
+            max_rows = max(self._console.height - 7, 3)
+            width = self._console.width
+            table = render(views, self._plan, now=now, max_rows=max_rows, width=width)
+            self._live.update(table)
         else:
-            lines = changes(self._before, views, self._plan)
-            line = totals(views, self._plan, now=now)
-            self._print(lines, line, now=now)
+            self._print(views, now=now)
         self._before = dict(views)
 
     def say(self, text: str) -> None:
         """Prints one line of what is going on, above the table where there is one."""
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
+        self._line(text, now=datetime.now(UTC))
 
-    def _print(self, lines: Iterable[str], totals_line: str, *, now: datetime) -> None:
+    def _print(self, views: Mapping[str, RunView], *, now: datetime) -> None:
+        lines = changes(self._before, views, self._plan)
+        totals_line = totals(views, self._plan, now=now)
         num_finished = totals_line.split(" · ", 1)[0]
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        words = list(lines)
         if num_finished != self._totals:
             self._totals = num_finished
-            words.append(totals_line)
-        for line in words:
-            self._console.print(f"{stamp} {line}", markup=False, highlight=False, soft_wrap=True)
+            lines.append(totals_line)
+        if not lines and self._clock() - self._last_line_s >= HEARTBEAT_S:
+            lines.append(heartbeat(views, self._plan, now=now))
+        for line in lines:
+            self._line(line, now=now)
+
+    def _line(self, text: str, *, now: datetime) -> None:
+        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
+        self._last_line_s = self._clock()
+
+
+def _identity(plan: Sequence[PlannedRun]) -> dict[str, list[str]]:
+    return {
+        "agent": [run.agent for run in plan],
+        "driver": [run.driver for run in plan],
+        "mode": [run.mode for run in plan],
+        "model": [run.model for run in plan],
+        "seed": [str(run.seed) for run in plan],
+    }
+
+
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * max(len(widths) - 1, 0)
+
+
+def _table_line(
+    cells: Sequence[tuple[str, str]], columns: Sequence[Column], widths: Sequence[int]
+) -> Text:
+    line = Text()
+    for (words, style), column, width in zip(cells, columns, widths, strict=True):
+        cell = Text(words, style=style)
+        if not column.is_number:
+            cell.truncate(width, overflow="ellipsis")
+        blanks = " " * (width - cell.cell_len)
+        line.append(_GAP if line else "")
+        line.append_text(Text(blanks) + cell if column.is_number else cell + Text(blanks))
+    line.rstrip()
+    return line
 
 
 def _choose(
@@ -242,30 +387,60 @@ def _choose(
     return [run for run in plan if run.run_id in chosen]
 
 
-def _cells(run: PlannedRun, view: RunView | None, *, now: datetime) -> list[RenderableType]:
-    tasks = [(view.tasks.get(name) if view else None) or TaskView(task=name) for name in run.tasks]
-    words = state_words(view)
+def _live_columns(
+    views: Mapping[str, RunView],
+    plan: Sequence[PlannedRun],
+    shown: Sequence[PlannedRun],
+    *,
+    now: datetime,
+) -> list[Column]:
+    """A row a task; what belongs to the run stands in the first of its rows."""
+    first: list[PlannedRun | None] = []
+    tasks: list[TaskView] = []
+    for run in shown:
+        first += [run, *[None] * (len(run.tasks) - 1)]
+        tasks += task_views(run, views.get(run.run_id))
+
+    def of_run(words: Callable[[PlannedRun, RunView | None], str]) -> tuple[str, ...]:
+        return tuple(words(run, views.get(run.run_id)) if run else "" for run in first)
+
+    def left(run: PlannedRun, view: RunView | None) -> str:
+        return duration(run.budget_s if view is None else view.budget_left_s(now))
+
+    def elapsed(_run: PlannedRun, view: RunView | None) -> str:
+        return duration(view.elapsed_s(now)) if view else ""
+
+    states = of_run(lambda _, view: state_words(view))
+    styles = of_run(lambda _, view: _style(view))
     return [
-        run.digest,
-        run.agent,
-        run.driver,
-        run.mode,
-        "\n".join(run.tasks),
-        str(run.seed),
-        Text(words, style=_style(view)),
-        "\n".join(number(task.baseline) for task in tasks),
-        "\n".join(number(task.best) for task in tasks),
-        "\n".join(number(task.improvement, signed=True) for task in tasks),
-        "\n".join(_submissions(task) for task in tasks),
-        duration(run.budget_s if view is None else view.budget_left_s(now)),
-        duration(view.elapsed_s(now)) if view else "",
+        Column(heading="run", cells=of_run(lambda run, _: run.digest)),
+        *varying_columns(plan, first),
+        Column(heading="task", cells=tuple(task.task for task in tasks)),
+        Column(heading="state", cells=states, styles=styles),
+        numbers("base", [number(task.baseline) for task in tasks]),
+        numbers("best", [number(task.best) for task in tasks]),
+        numbers("gain", [number(task.improvement, signed=True) for task in tasks]),
+        numbers("subs", [str(task.num_submissions) for task in tasks], drop=1),
+        failed_column(tasks),
+        numbers("left", of_run(left)),
+        numbers("elapsed", of_run(elapsed), drop=4),
     ]
 
 
-def _submissions(task: TaskView) -> str:
-    """``3`` accepted, with failed ones after it: ``3 (1 failed)``."""
-    failed = f" ({task.num_failed} failed)" if task.num_failed else ""
-    return f"{task.num_submissions}{failed}"
+def task_views(run: PlannedRun, view: RunView | None) -> list[TaskView]:
+    """The run's tasks in the spec's order, empty ones where nothing is known."""
+    return [(view.tasks.get(name) if view else None) or TaskView(task=name) for name in run.tasks]
+
+
+def numbers(heading: str, cells: Iterable[str], *, drop: int = 0) -> Column:
+    """A column of numbers."""
+    return Column(heading=heading, cells=tuple(cells), is_number=True, drop=drop)
+
+
+def failed_column(tasks: Sequence[TaskView]) -> Column:
+    """Submissions without a score; the first to be left out while there are none."""
+    some = any(task.num_failed for task in tasks)
+    return numbers("failed", [str(task.num_failed) for task in tasks], drop=3 if some else 9)
 
 
 def _style(view: RunView | None) -> str:
@@ -295,14 +470,15 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
     for name, task in new.tasks.items():
         lines += _task_changes((old.tasks.get(name) if old else None) or TaskView(task=name), task)
     if new.num_rejected > (old.num_rejected if old else 0):
-        lines.append(f"{new.num_rejected} requests rejected so far")
+        what = plural(new.num_rejected, "request")
+        lines.append(f"{what} rejected so far, the last: {new.last_rejection}")
     if new.num_warnings > (old.num_warnings if old else 0):
         lines.append(f"warning: {new.last_warning}")
     if new.is_final and (old is None or not old.is_final):
         lines.append(
             f"baseline {number(new.baseline)}, best {number(new.best)}, "
-            f"gain {number(new.improvement, signed=True)}, {new.num_submissions} submissions, "
-            f"{duration(new.duration_s)}"
+            f"gain {number(new.improvement, signed=True)}, "
+            f"{plural(new.num_submissions, 'submission')}, {duration(new.duration_s)}"
         )
     return lines
 

@@ -151,6 +151,7 @@ class RunView:
         next_seq: ``seq`` of the entry to fold next; 0 for an empty view.
         tasks: One view a task, in the spec's order.
         is_final: The run has ended and will not be tried again.
+        last_rejection: Reason and words of the last request answered 4xx; empty for none.
         budget_s: Seconds the agent may use; ``budget_used_s`` is the last known use of them.
         last_time_utc: Of the last entry, as the ledger has it.
         budget_known_utc: When ``budget_used_s`` was read; None while the clock stands still.
@@ -173,6 +174,7 @@ class RunView:
     tasks: dict[str, TaskView] = field(default_factory=dict)
     num_submissions: int = 0
     num_rejected: int = 0
+    last_rejection: str = ""
     num_warnings: int = 0
     last_warning: str = ""
     budget_s: float = 0.0
@@ -275,6 +277,7 @@ class RunView:
                 self._accept(event, now)
             case SubmissionRejected():
                 self.num_rejected += 1
+                self.last_rejection = f"{event.reason}: {event.message}"
                 self._read_budget(event.budget_used_s, now)
             case SubmissionGraded():
                 self._grade(event)

@@ -3,24 +3,61 @@
 A failed run shows its class and no score; only what must be run again makes the code non-zero.
 """
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from rl_bench.config import SinkConfig
 from rl_bench.paths import SweepPaths
-from rl_bench.progress import PlannedRun, duration, number, state_words
+from rl_bench.progress import (
+    Column,
+    PlannedRun,
+    duration,
+    failed_column,
+    fit,
+    number,
+    numbers,
+    state_words,
+    table_text,
+    task_views,
+    title,
+    varying_columns,
+)
 from rl_bench.run_view import RunView, TaskView
 
 EXIT_OK = 0
 EXIT_INCOMPLETE = 1
 
 _FILE_WIDTH = 180
+_UNCHANGED = "*"
+
+_LEGEND = {
+    "base": "the base model's score, before the agent starts",
+    "first": "the score of the first submission that has one",
+    "best": "the highest score of a submission",
+    "gain": "best less base, in points",
+    "used": "of the agent's budget",
+    _UNCHANGED: "the best is the base model itself, submitted unchanged",
+    "–": "no score, which is not 0",
+    "timed_out": "the budget was used up, a normal end",
+}
+_PANDAS_COLUMNS = (
+    "agent",
+    "mode",
+    "task",
+    "baseline_score",
+    "first_score",
+    "best_score",
+    "improvement",
+    "end",
+)
 
 
 class Failure(NamedTuple):
@@ -43,7 +80,7 @@ def exit_code(views: Mapping[str, RunView], run_ids: Iterable[str]) -> int:
 
 
 def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[Failure]:
-    """Everything that went wrong, by class: ends of runs, void baselines and submissions.
+    """Everything that went wrong, by class: ends, void baselines and submissions, rejections.
 
     Ends ``completed`` and ``timed_out`` are no failures. A run with no view is ``not_started``, one
     with no end ``unfinished``; both need the command again, like infrastructure.
@@ -64,6 +101,10 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
             detail = f": {view.end_detail}" if view.end_detail else ""
             example = f"run {run.run_id}{detail}"
             add(view.end.value, is_infra=view.is_infrastructure, example=example)
+        if view is not None and view.num_rejected:
+            example = f"run {run.run_id}: {view.last_rejection}"
+            num = view.num_rejected
+            add("request_rejected", is_infra=False, example=example, num=num)
         for task in view.tasks.values() if view else ():
             where = f"run {run.run_id}, {task.task}"
             if task.baseline_failure:
@@ -77,22 +118,41 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
     return [Failure(kind, num, infra, examples[kind, infra]) for (kind, infra), num in ordered]
 
 
-def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> Table:
-    """One row a run and task, in the plan's order."""
-    runs = "run" if len(plan) == 1 else "runs"
-    table = Table(
-        title=f"{len(plan)} {runs}", title_justify="left", header_style="bold", box=SIMPLE
-    )
-    for heading in ("run", "agent", "driver", "mode", "task", "model", "seed", "end"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("base", "first", "best", "gain", "subs", "failed", "budget used", "duration"):
-        table.add_column(heading, justify="right")
+def run_columns(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[Column]:
+    """The table's columns, a row for each run and task in the plan's order."""
+    runs: list[PlannedRun] = []
+    tasks: list[TaskView] = []
     for run in plan:
-        view = views.get(run.run_id)
-        for name in run.tasks:
-            task = (view.tasks.get(name) if view else None) or TaskView(task=name)
-            table.add_row(*_cells(run, view, task))
-    return table
+        runs += [run] * len(run.tasks)
+        tasks += task_views(run, views.get(run.run_id))
+    now = datetime.now(UTC)
+    seen = [views.get(run.run_id) for run in runs]
+    used = [duration(view.budget_used_s) if view else "" for view in seen]
+    elapsed = [duration(view.elapsed_s(now)) if view else "" for view in seen]
+    return [
+        Column(heading="run", cells=tuple(run.digest for run in runs)),
+        *varying_columns(plan, runs),
+        Column(heading="task", cells=tuple(task.task for task in tasks)),
+        Column(heading="end", cells=tuple(state_words(view) for view in seen)),
+        numbers("base", [number(task.baseline) for task in tasks]),
+        numbers("first", [number(task.first) for task in tasks], drop=1),
+        numbers("best", [_best(task) for task in tasks]),
+        numbers("gain", [number(task.improvement, signed=True) for task in tasks]),
+        numbers("subs", [str(task.num_submissions) for task in tasks], drop=2),
+        failed_column(tasks),
+        numbers("used", used, drop=5),
+        numbers("duration", elapsed, drop=4),
+    ]
+
+
+def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, width: int) -> Text:
+    """The table of runs in ``width`` terminal cells, and a legend of the terms in it."""
+    columns = fit(run_columns(views, plan), width=width)
+    words = {cell for column in columns for cell in (column.heading, *column.cells)}
+    if any(word.endswith(_UNCHANGED) for word in words):
+        words.add(_UNCHANGED)
+    legend = [Text(f"{term:9}  {text}") for term, text in _LEGEND.items() if term in words]
+    return Text("\n").join([table_text(columns, width=width), Text(), *legend])
 
 
 def show(
@@ -118,7 +178,10 @@ def show(
     if not out.is_terminal:
         out.width = max(out.width, _FILE_WIDTH)
     out.print()
-    out.print(run_table(views, plan))
+    out.print(title(plan), style="bold", markup=False, highlight=False)
+    out.print()
+    out.print(run_table(views, plan, width=out.width), soft_wrap=True)
+    out.print()
     found = failures(views, plan)
     if found:
         out.print("Failures by class (never counted as scores):", style="bold")
@@ -131,19 +194,34 @@ def show(
     code = exit_code(views, [run.run_id for run in plan])
     if code != EXIT_OK:
         _line(out, f"Not every run has a result. The same command runs only these: {command}")
+        if any(view.end is None for view in views.values()):
+            _line(out, "An interrupted run starts again from its beginning.")
     return code
+
+
+def interpreter() -> str:
+    """The running Python for a shell, relative to the current folder where it lies below it."""
+    path = Path(sys.executable or "python")
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))
 
 
 def result_lines(paths: SweepPaths, *, sink: SinkConfig) -> list[str]:
     """Where results lie, and commands that read them."""
     runs = paths.tables / "runs"
     query = f"FROM '{runs}/*.parquet' SELECT agent, driver, mode, task, best_score, improvement"
+    code = (
+        f"import pandas; print(pandas.read_parquet('{runs}')[{list(_PANDAS_COLUMNS)}].to_string())"
+    )
     lines = [
         f"tables      {paths.tables}/{{runs,submissions,items,events}}/  and comparison.csv",
-        f"ledgers     {paths.runs}/<run>/ledger.jsonl",
-        f"""pandas      python -c "import pandas; print(pandas.read_parquet('{runs}'))\"""",
-        f'duckdb      duckdb -c "{query}"',
-        f"rebuild     python -m rl_bench.sinks.parquet {paths.root}",
+        f"ledgers     {paths.runs}/<run>/ledger.jsonl  (<run> ends in the table's first column)",
+        f"logs        {paths.runs}/<run>/logs/agent.stdout, agent.stderr",
+        f'pandas      {interpreter()} -c "{code}"',
+        f'duckdb      duckdb -c "{query}"  (if you have duckdb)',
+        f"rebuild     {interpreter()} -m rl_bench.sinks.parquet {shlex.quote(str(paths.root))}",
+        f"do again    a finished run: remove {paths.runs}/<run>, then give the same command",
     ]
     if sink.wandb.mode == "offline":
         lines.append(f"W&B         {paths.wandb}  (upload: wandb sync {paths.wandb}/offline-run-*)")
@@ -152,25 +230,8 @@ def result_lines(paths: SweepPaths, *, sink: SinkConfig) -> list[str]:
     return lines
 
 
-def _cells(run: PlannedRun, view: RunView | None, task: TaskView) -> list[str]:
-    return [
-        run.digest,
-        run.agent,
-        run.driver,
-        run.mode,
-        task.task,
-        run.model,
-        str(run.seed),
-        state_words(view),
-        number(task.baseline),
-        number(task.first),
-        number(task.best) + (" (base)" if task.best_unchanged else ""),
-        number(task.improvement, signed=True),
-        str(task.num_submissions),
-        str(task.num_failed),
-        duration(view.budget_used_s) if view else "",
-        duration(view.elapsed_s(datetime.now(UTC))) if view else "",
-    ]
+def _best(task: TaskView) -> str:
+    return number(task.best) + (_UNCHANGED if task.best_unchanged else "")
 
 
 def _line(console: Console, text: str) -> None:

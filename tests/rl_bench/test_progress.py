@@ -1,24 +1,38 @@
 """The live table and the plain lines show states, scores and what does not fit."""
 
 import io
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from rl_bench.events import RunEnd
-from rl_bench.progress import Progress, changes, duration, planned, render
+from rl_bench.progress import (
+    Column,
+    Progress,
+    changes,
+    duration,
+    fit,
+    planned,
+    render,
+    table_text,
+    title,
+)
 from rl_bench.run_view import RunView, fold_all
 
 MakeStory = Callable[..., Any]
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def text_of(views: dict[str, RunView], stories: list[Any], *, max_rows: int = 24) -> str:
-    console = Console(file=io.StringIO(), width=160, color_system=None)
+def text_of(
+    views: dict[str, RunView], stories: list[Any], *, max_rows: int = 24, width: int = 160
+) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     plan = planned({story.run_id: story.spec for story in stories})
-    console.print(render(views, plan, now=NOW, max_rows=max_rows))
+    console.print(render(views, plan, now=NOW, max_rows=max_rows, width=width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -28,9 +42,10 @@ def test_table_shows_scores_and_missing_ones_apart(story: MakeStory) -> None:
     waiting = story("bbbb")
     text = text_of({"aaaa": fold_all("aaaa", good.entries)}, [good, waiting])
     (line,) = (line for line in text.splitlines() if line.startswith("aaaa"))
-    assert line.split()[6:12] == ["running", "0.0", "41.5", "+41.5", "2", "(1"]
+    assert line.split()[1:8] == ["alfworld", "running", "0.0", "41.5", "+41.5", "2", "1"]
     (line,) = (line for line in text.splitlines() if line.startswith("bbbb"))
-    assert line.split()[6:] == ["pending", "–", "–", "–", "0", "10:00"]
+    assert line.split()[1:] == ["alfworld", "pending", "–", "–", "–", "0", "0", "10:00"]
+    assert text.startswith("2 runs · agent reference · driver none · mode sft_only · model tiny")
     assert "0/2 runs finished · 1 active · 1 waiting · 2 submissions" in text
 
 
@@ -38,8 +53,8 @@ def test_multi_shows_every_task(story: MakeStory) -> None:
     run = story("m", tasks=("alfworld", "gsm8k")).start().baseline(1.0, 2.0).submit(1, 3.0, None)
     lines = text_of({"m": fold_all("m", run.entries)}, [run]).splitlines()
     assert [line.split()[0] for line in lines if "alfworld" in line] == ["m"]
-    assert "gsm8k" in lines[2]
-    assert lines[2].split()[1:4] == ["2.0", "–", "–"]
+    assert lines[0].startswith("1 run · agent reference")
+    assert lines[3].split()[:4] == ["gsm8k", "2.0", "–", "–"]
 
 
 def test_more_runs_than_fit_shows_active_ones_and_counts(story: MakeStory) -> None:
@@ -50,7 +65,7 @@ def test_more_runs_than_fit_shows_active_ones_and_counts(story: MakeStory) -> No
         active.start().baseline(0.0)
     views = {s.run_id: fold_all(s.run_id, s.entries) for s in stories if s.entries}
     text = text_of(views, stories, max_rows=5)
-    shown = {line.split()[0] for line in text.splitlines() if "reference" in line}
+    shown = {line.split()[0] for line in text.splitlines() if "alfworld" in line}
     assert shown == {"run08", "run09", "run20", "run21", "run22"}
     assert "… and 25 more: 17 pending, 8 completed" in text
     assert "10/30 runs finished · 3 active · 17 waiting" in text
@@ -74,10 +89,10 @@ def test_changes_tell_each_thing_once(story: MakeStory) -> None:
     assert told[:4] == [
         label + "timed_out (why)",
         label + "alfworld submission 1 scored 20.0 (best 20.0, gain +15.0)",
-        label + "1 requests rejected so far",
+        label + "1 request rejected so far, the last: adapter_only: m",
         label + "warning: disk is filling",
     ]
-    assert told[4].startswith(label + "baseline 5.0, best 20.0, gain +15.0, 1 submissions")
+    assert told[4].startswith(label + "baseline 5.0, best 20.0, gain +15.0, 1 submission, ")
 
 
 def test_changes_name_a_failure_and_a_new_attempt(story: MakeStory) -> None:
@@ -134,6 +149,67 @@ def test_on_a_terminal_the_table_is_live(story: MakeStory) -> None:
         progress.update({"r": fold_all("r", run.entries)})
     assert "running" in out.getvalue()
     assert "\x1b[" in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_live_numbers_and_headings_are_whole(story: MakeStory, width: int) -> None:
+    stories = [story(f"long-label-1234567{n}", seed=n) for n in range(4)]
+    for n, run in enumerate(stories):
+        run.start().baseline(1.5).submit(1, 100.0 - n)
+    views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories}
+    lines = text_of(views, stories, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert lines[1].split()[:8] == ["run", "seed", "task", "state", "base", "best", "gain", "subs"]
+    assert "left" in lines[1].split()
+    for n, line in enumerate(lines[2:6]):
+        assert line.split()[4:7] == ["1.5", f"{100.0 - n:.1f}", f"+{98.5 - n:.1f}"]
+        assert line == line.rstrip()
+
+
+def test_a_narrow_table_leaves_out_columns_then_shortens_words_and_never_numbers() -> None:
+    columns = [
+        Column(heading="task", cells=("a_long_task_name", "b")),
+        Column(heading="best", cells=("100.0", "7.0"), is_number=True),
+        Column(heading="left", cells=("1:00:00", "0:01"), is_number=True, drop=1),
+        Column(heading="subs", cells=("3", "4"), is_number=True, drop=2),
+    ]
+    assert fit(columns, width=40) == columns
+    assert [c.heading for c in fit(columns, width=33)] == ["task", "best", "left"]
+    kept = fit(columns, width=14)
+    assert [c.heading for c in kept] == ["task", "best"]
+    assert str(table_text(kept, width=14)).splitlines() == [
+        "task      best",
+        "a_long…  100.0",
+        "b          7.0",
+    ]
+    assert str(table_text(kept, width=5)) == str(table_text(kept, width=13))
+
+
+def test_title_tells_only_what_all_runs_share(story: MakeStory) -> None:
+    specs = {f"r{n}": story(f"r{n}", seed=n).spec for n in range(2)}
+    assert title(planned(specs)) == (
+        "2 runs · agent reference · driver none · mode sft_only · model tiny"
+    )
+
+
+def test_a_quiet_time_off_a_terminal_has_a_heartbeat(story: MakeStory) -> None:
+    stories = [story(f"r{n}", seed=n).start().baseline(5.0).submit(1, 20.0) for n in range(6)]
+    views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories}
+    times = {"now": 100.0}
+    out = io.StringIO()
+    plan = planned({run.run_id: run.spec for run in stories})
+    with Progress(plan, console=Console(file=out), clock=lambda: times["now"]) as progress:
+        progress.update(views)
+        num_before = len(out.getvalue().splitlines())
+        for now in (129.0, 130.0, 131.0, 159.0):
+            times["now"] = now
+            progress.update(views)
+    told = out.getvalue().splitlines()[num_before:]
+    assert len(told) == 1
+    assert "0/6 runs finished · 6 active" in told[0]
+    label = "reference/none sft_only alfworld seed 3: running, best 20.0, "
+    assert re.search(re.escape(label) + r"\d+:\d\d left; and 2 more$", told[0])
+    assert "seed 4" not in told[0]
 
 
 def test_durations() -> None:

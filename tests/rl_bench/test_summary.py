@@ -1,9 +1,14 @@
 """The end tells failures by class, where results lie, and the right exit code."""
 
 import io
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -12,7 +17,14 @@ from rl_bench.events import RunEnd
 from rl_bench.paths import SweepPaths
 from rl_bench.progress import planned
 from rl_bench.run_view import RunView, fold_all
-from rl_bench.summary import exit_code, failures, result_lines, show
+from rl_bench.summary import (
+    exit_code,
+    failures,
+    interpreter,
+    result_lines,
+    run_table,
+    show,
+)
 
 MakeStory = Callable[..., Any]
 
@@ -81,7 +93,117 @@ def test_show_prints_table_failures_paths_and_next_command(
     assert "+39.0" in text
     assert "1 x infra_error (infrastructure)" in text
     assert "The same command runs only these: python -m rl_bench.sweep +experiment=x" in text
+    assert "starts again from its beginning" not in text
     assert f"wandb sync {sweep_paths.wandb}/offline-run-*" in text
+    assert "duckdb)" in text
+    assert f"{sweep_paths.runs}/<run>/logs/agent.stdout, agent.stderr" in text
+    assert f"remove {sweep_paths.runs}/<run>" in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_show_says_that_interrupted_runs_begin_again(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    run = story("a").start().baseline(1.0).reject()
+    out = io.StringIO()
+    plan = planned({"a": run.spec})
+    sink = SinkConfig(name="default")
+    console = Console(file=out)
+    show(views_of(run), plan, paths=sweep_paths, sink=sink, command="c", console=console)
+    assert "An interrupted run starts again from its beginning." in out.getvalue()
+    assert "1 x request_rejected, e.g. run a: adapter_only: m" in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160])
+def test_every_score_is_whole_at_common_widths(
+    story: MakeStory, sweep_paths: SweepPaths, width: int
+) -> None:
+    stories = [
+        story(f"reference-none-{mode}-{task}-s0-{n}a2b3c4d", tasks=(task,))
+        for n, (mode, task) in enumerate(
+            (mode, task)
+            for mode in ("sft_only", "rl_only")
+            for task in ("alfworld_mini", "gsm8k_mini")
+        )
+    ]
+    for n, run in enumerate(stories):
+        mode = run.spec.mode.model_copy(update={"name": ("sft_only", "rl_only")[n // 2]})
+        run.spec = run.spec.model_copy(update={"mode": mode})
+        run.start().baseline(1.5).submit(1, 10.0 + n).submit(2, 100.0 - n).finish()
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    plan = planned({run.run_id: run.spec for run in stories})
+    sink = SinkConfig(name="default")
+    show(views_of(*stories), plan, paths=sweep_paths, sink=sink, command="c", console=console)
+    lines = out.getvalue().splitlines()
+    assert "4 runs · agent reference · driver none · model tiny · seed 0" in lines
+    (head,) = (n for n, line in enumerate(lines) if line.startswith("run "))
+    headings = ["run", "mode", "task", "end", "base", "first", "best", "gain", "subs"]
+    assert lines[head].split()[:9] == headings
+    assert len(lines[head]) <= width
+    for n, line in enumerate(lines[head + 1 : head + 5]):
+        assert len(line) <= width
+        assert line.split()[:4] == [
+            f"{n}a2b3c4d",
+            ("sft_only", "rl_only")[n // 2],
+            ("alfworld_mini", "gsm8k_mini")[n % 2],
+            "completed",
+        ]
+        scores = ["1.5", f"{10.0 + n:.1f}", f"{100.0 - n:.1f}", f"+{98.5 - n:.1f}", "2"]
+        assert line.split()[4:9] == scores
+    assert ("failed" in lines[head]) == (width > 100)
+    assert ("used" in lines[head].split()) == (width > 80)
+
+
+def test_the_full_plan_keeps_numbers_whole_where_words_do_not_fit(story: MakeStory) -> None:
+    runs = [story(f"x{n}", tasks=("a_task_of_a_very_long_name" * 3,), seed=n) for n in range(2)]
+    for run in runs:
+        run.start().baseline(12.5).submit(1, 100.0).finish(RunEnd.HUNG_AFTER_RESULT)
+    table = run_table(views_of(*runs), planned({r.run_id: r.spec for r in runs}), width=60)
+    rows = str(table).splitlines()[:3]
+    assert all(len(row) <= 60 for row in rows)
+    assert rows[1].split()[-3:] == ["12.5", "100.0", "+87.5"]
+    assert "…" in rows[1]
+
+
+def test_legend_explains_only_what_occurs(story: MakeStory) -> None:
+    good = story("a").start().baseline(1.0).submit(1, 40.0).finish()
+    text = str(run_table(views_of(good), planned({"a": good.spec}), width=100))
+    assert "the base model's score" in text
+    assert "best less base" in text
+    assert "budget was used up" not in text
+    assert "no score" not in text
+    late = story("b").start().baseline(1.0).accept(1, unchanged=True).grade(1, 1.0)
+    late.finish(RunEnd.TIMED_OUT)
+    text = str(run_table(views_of(late), planned({"b": late.spec}), width=100))
+    assert "timed_out  the budget was used up, a normal end" in text
+    assert "1.0*" in text
+    assert "submitted unchanged" in text
+
+
+def test_the_pandas_line_prints_scores(sweep_paths: SweepPaths) -> None:
+    row = dict.fromkeys(("agent", "mode", "task", "end"), "word")
+    scores = {"baseline_score": 1.5, "first_score": 2.5, "best_score": 43.25, "improvement": 41.75}
+    (sweep_paths.tables / "runs").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row | scores]), sweep_paths.tables / "runs" / "0.parquet")
+    lines = result_lines(sweep_paths, sink=SinkConfig(name="n"))
+    (line,) = (line for line in lines if line.startswith("pandas"))
+    command = line.removeprefix("pandas").strip()
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert "43.25" in done.stdout
+    assert "41.75" in done.stdout
+
+
+def test_commands_name_the_running_interpreter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sweep_paths: SweepPaths
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    assert interpreter() == ".venv/bin/python"
+    lines = result_lines(sweep_paths, sink=SinkConfig(name="n"))
+    assert any(".venv/bin/python -m rl_bench.sinks.parquet" in line for line in lines)
+    monkeypatch.setattr(sys, "executable", "/usr/bin/python3")
+    assert interpreter() == "/usr/bin/python3"
 
 
 def test_result_lines_name_wandb_only_where_it_is(sweep_paths: SweepPaths) -> None:
