@@ -8,6 +8,7 @@ carries the overrides (``task.num_eval=5``), any other takes its own
 option refers to its own keys by relative interpolation (``${.key}``).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ from rl_bench.compose_overrides import (
     CONDITIONS,
     OPTIONAL_GROUPS,
     ROOT_KEYS,
+    check_choices,
+    check_lists,
     check_used,
     normalised,
 )
@@ -46,10 +49,12 @@ from rl_bench.config import (
 )
 from rl_bench.errors import ConfigError
 from rl_bench.plan import block_stacks
+from rl_bench.sweep_claim import conditions_digest
 
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
-UNNAMED_SWEEP = "adhoc"
 EVERY = "*"
+_UNNAMED = "unnamed"
+_MAX_LABEL = 48
 
 
 class Composed(NamedTuple):
@@ -72,16 +77,22 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
     with _hydra(config_dirs):
         words = normalised(overrides)
         try:
+            check_lists(words)
             cfg = hydra_compose("config", overrides=words, return_hydra_config=True)
             _check_root(cfg)
-            sweep = _complete(cfg)
+            partial = _sweep(cfg)
+            sweep = _complete(partial, choices=_choices(cfg))
             named = hydra_compose("config", overrides=[*words, *_option_overrides(cfg, sweep)])
             experiment = to_experiment(cfg, sweep=sweep, catalogue=named.get("options", {}))
         except ConfigError:
             raise
         except Exception as error:  # Hydra raises anything, ValueError and up
             raise as_config_error(error, overrides=words) from error
-        check_used(words, choices=_choices(cfg), used=_used_names(sweep))
+        used = _used_names(sweep)
+        check_used(words, choices=_choices(cfg), used=used)
+        check_choices(words, used=used, fixed=_fixed_groups(partial))
+        if sweep.name == _UNNAMED and _is_unnamed(cfg):
+            experiment = _named(experiment)
         return Composed(experiment, _boolean(cfg.dry_run, key="dry_run"))
 
 
@@ -132,6 +143,26 @@ def groups(*, config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
             group: loader.get_group_options(group)
             for group in (*AXES, *CONDITIONS, *OPTIONAL_GROUPS)
         }
+
+
+def first_comments(group: str, *, config_dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """The first comment line of each option's file in a group, for ``--help``."""
+    found: dict[str, str] = {}
+    for folder in (CONF_DIR, *config_dirs):
+        for path in sorted((folder / group).glob("*.yaml")):
+            lines = path.read_text(errors="replace").splitlines()
+            comments = [line.lstrip("# ") for line in lines if line.startswith("#")]
+            said = [comment for comment in comments if not comment.startswith("@package")]
+            found.setdefault(path.stem, _whole_sentences(said[0]) if said else "")
+    return found
+
+
+def _whole_sentences(line: str) -> str:
+    """A comment's first line, less a sentence that goes on in its second."""
+    if line.endswith((".", ":")):
+        return line.rstrip(":")
+    end = line.rfind(". ")
+    return line[: end + 1] if end >= 0 else f"{line} ..."
 
 
 @contextmanager
@@ -187,14 +218,48 @@ def _choices(cfg: DictConfig) -> dict[str, str]:
     return {group: str(choices[group]) for group in AXES}
 
 
-def _complete(cfg: DictConfig) -> SweepConfig:
-    """The sweep with its name and with every list of its blocks filled in."""
+def _sweep(cfg: DictConfig) -> SweepConfig:
+    """The sweep as it is written; one without a name takes its experiment's."""
     raw = OmegaConf.to_container(cfg.sweep, resolve=True)
     if isinstance(raw, dict) and raw.get("name") is None:
         experiment = cfg.hydra.runtime.choices.get("experiment")
-        raw["name"] = str(experiment or UNNAMED_SWEEP).replace("/", "-")
-    sweep = validate(SweepConfig, raw, where="sweep")
-    choices = _choices(cfg)
+        raw["name"] = str(experiment or _UNNAMED).replace("/", "-")
+    return validate(SweepConfig, raw, where="sweep")
+
+
+def _is_unnamed(cfg: DictConfig) -> bool:
+    return cfg.sweep.name is None and cfg.hydra.runtime.choices.get("experiment") is None
+
+
+def _named(experiment: Experiment) -> Experiment:
+    """Names a sweep by its conditions, so that only the same command resumes it."""
+    options = experiment.options
+    parts = [
+        next(iter(names)) if len(names) == 1 else f"{len(names)}{group}"
+        for group, names in {"agents": options.agents, "tasks": options.tasks}.items()
+    ]
+    label = re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(parts)).lstrip("_.-")[:_MAX_LABEL]
+    name = f"{label or 'sweep'}-{conditions_digest(experiment)}"
+    return experiment.model_copy(
+        update={"sweep": experiment.sweep.model_copy(update={"name": name})}
+    )
+
+
+def _fixed_groups(sweep: SweepConfig) -> set[str]:
+    """The axes that every block names itself, so that what their groups choose adds nothing."""
+    return {
+        group
+        for group in AXES
+        if all(
+            getattr(block, f"{group}s") is not None
+            or (block.stacks is not None and group in {"agent", "driver"})
+            for block in sweep.blocks
+        )
+    }
+
+
+def _complete(sweep: SweepConfig, *, choices: Mapping[str, str]) -> SweepConfig:
+    """The sweep with every list of its blocks filled in."""
     blocks = tuple(_complete_block(block, sweep=sweep, choices=choices) for block in sweep.blocks)
     return sweep.model_copy(update={"blocks": blocks})
 

@@ -4,7 +4,7 @@ Spares the user Hydra's plus signs, and refuses an override that would silently 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -23,6 +23,8 @@ CONDITIONS = ("budget", "sandbox", "grader", "sink", "cluster", "paths")
 """The groups that hold for the whole sweep."""
 OPTIONAL_GROUPS = ("experiment", "debug")
 ROOT_KEYS = {*AXES, *CONDITIONS, "sweep", "dry_run", "hydra", "options"}
+MAX_EXCLUDED = 3
+"""How many exclusions a cure writes out."""
 _LIST_INDEX = re.compile(r"\.\d+(\.|$)")
 
 
@@ -76,6 +78,64 @@ def check_used(
             raise ConfigError(
                 f"override '{str(override.input_line).lstrip('+')}' changes {group} '{name}', "
                 "which no run of this sweep uses",
-                cure=f"The sweep's blocks name {', '.join(used[group])}; choose one of these by "
-                f"{group}=NAME, or change sweep.blocks",
+                cure=f"The sweep's blocks name {', '.join(used[group])}; "
+                + (
+                    f"write options.{group}.NAME.KEY=VALUE, or change sweep.blocks"
+                    if len(parts) > 1
+                    else f"name every list anew: sweep.blocks=[{{{group}s: [{name}], ...}}]"
+                ),
             )
+
+
+def check_choices(
+    words: Sequence[str], *, used: Mapping[str, Sequence[str]], fixed: Collection[str]
+) -> None:
+    """Refuses a choice that looks like a filter of the sweep's blocks, which it is not.
+
+    Args:
+        words: Overrides as `normalised` gives them.
+        used: The options of each axis that the blocks name.
+        fixed: The axes that every block names itself.
+
+    Raises:
+        ConfigError: With the options that the blocks name, and how to leave some out.
+    """
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        group, name = override.key_or_group, str(override.value())
+        if group not in fixed or override.is_delete():
+            continue
+        others = [other for other in used[group] if other != name]
+        if others:
+            listed = ", ".join(f'"{group}={other}"' for other in others)
+            excluded = f"Leave some out with 'sweep.exclude=[{listed}]', or name"
+            start = excluded if len(others) <= MAX_EXCLUDED else "Name"
+            raise ConfigError(
+                f"'{group}={name}' changes nothing: the sweep's blocks name their own {group}s "
+                f"({', '.join(used[group])})",
+                cure=f"{start} every list anew: sweep.blocks=[{{{group}s: [{name}], ...}}]",
+            )
+
+
+def check_lists(words: Sequence[str]) -> None:
+    """Refuses ``group=a,b``, which Hydra takes for a sweep of its own.
+
+    Raises:
+        ConfigError: With the sweep's own way to write it.
+    """
+    for override in OverridesParser.create().parse_overrides(list(words)):
+        if not override.is_sweep_override():
+            continue
+        line = str(override.input_line).lstrip("+")
+        group, value = override.key_or_group, line.partition("=")[2]
+        if group in AXES:
+            cure = f"To run several, set {_blocks_cure(group, value)}"
+        elif group in {*CONDITIONS, *OPTIONAL_GROUPS}:
+            cure = f"One sweep has one {group}: start a sweep for each"
+        else:
+            cure = f"Write a list as {group}=[...], and text with commas in quotes"
+        raise ConfigError(f"override '{line}' gives several values", cure=cure)
+
+
+def _blocks_cure(group: str, names: str) -> str:
+    listed = ", ".join(name.strip() for name in names.split(","))
+    return f"'sweep.blocks=[{{{group}s: [{listed}]}}]'"

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.plan import run_id, undrivable_pairs
-from rl_bench.preflight import Check, Verdict, num_local_gpus
+from rl_bench.preflight import Check, Verdict, num_local_cpus, num_local_gpus
 
 MAX_ROWS = 60
 PIPE_WIDTH = 200
@@ -87,8 +87,9 @@ def _num_parallel(experiment: Experiment, *, num_runs: int) -> int | None:
     if cluster.max_parallel_runs is not None:
         bounds.append(cluster.max_parallel_runs)
     if cluster.address is None:
-        if cluster.num_cpus is not None:
-            bounds.append(int(cluster.num_cpus / cluster.cpus_per_run))
+        if cluster.cpus_per_run:
+            cpus = cluster.num_cpus or num_local_cpus()
+            bounds.append(int(cpus / cluster.cpus_per_run))
         if cluster.gpus_per_run:
             have = num_local_gpus() if cluster.num_gpus is None else cluster.num_gpus
             left = have - grader.num_graders * grader.gpus_per_grader
@@ -133,6 +134,10 @@ def _budget(spec: RunSpec) -> str:
     return f"{seconds / SECONDS_PER_HOUR:g} h" if seconds >= SECONDS_PER_HOUR else f"{seconds:g} s"
 
 
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{math.ceil(hours * 60)} min"
+
+
 def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
     cluster, grader, total = experiment.cluster, experiment.grader, cost(experiment, plan)
     table = _table("resources", "")
@@ -144,7 +149,7 @@ def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
     )
     parallel = "as the cluster allows" if total.num_parallel is None else f"{total.num_parallel}"
     table.add_row("runs at once, at most", parallel)
-    wall = "depends on the cluster" if total.wall_hours is None else f"{total.wall_hours:.1f} h"
+    wall = "depends on the cluster" if total.wall_hours is None else _duration(total.wall_hours)
     table.add_row("wall time, if every run uses its budget", wall)
     graders = (
         f"{total.num_grader_gpus} for each hour of the sweep"

@@ -4,11 +4,13 @@ Every check has a name, a verdict and a cure. Values of keys are never shown. Wh
 can know (the GPUs of other machines) is a warning, not a guess.
 """
 
+import json
 import os
 import shutil
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +19,7 @@ from typing import TypeVar
 
 from rl_bench.config import (
     AgentConfig,
+    DataSource,
     Experiment,
     RunSpec,
     TaskConfig,
@@ -24,12 +27,17 @@ from rl_bench.config import (
 from rl_bench.errors import PreflightError, RlBenchError
 from rl_bench.models.base import check_model
 from rl_bench.paths import SweepPaths
-from rl_bench.sweep_claim import check_sweep_config
-from rl_bench.tasks.registry import make_task
+from rl_bench.plan import run_id
+from rl_bench.sweep_claim import check_not_running, check_sweep_config
+from rl_bench.tasks.registry import KINDS, PLANNED, make_task
 
 T = TypeVar("T")
 GIB = 1024**3
 CONNECT_TIMEOUT_S = 1.0
+MAX_COUNTED_RUNS = 200
+"""Ledgers that are looked into for how many runs have finished."""
+LEDGER_TAIL_BYTES = 64 * 1024
+INTERPRETERS = ("bash", "sh", "dash", "zsh", "python", "{python}")
 PROVIDES_DRIVERS = find_spec("rl_bench.gateway") is not None
 """Agents reach their driver through the project's gateway only, so that no key enters a run."""
 
@@ -94,6 +102,11 @@ def num_local_gpus(environ: Mapping[str, str] = os.environ) -> int:
     return len(list(listed.iterdir())) if listed.is_dir() else 0
 
 
+def num_local_cpus() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def _unique(items: Iterator[T]) -> list[T]:
     """Distinct items in order; configs hold mappings, so they are compared, not hashed."""
     found: list[T] = []
@@ -117,10 +130,29 @@ def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
 def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for task in _unique(task for spec in plan for task in spec.tasks):
         where = str(task.data_path) if task.data_path else task.source.value
-        yield _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
+        check = _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
+        is_missing = check.verdict is Verdict.FAILED and task.kind in KINDS
+        yield _with_data_cure(check, task) if is_missing else check
+
+
+def _with_data_cure(check: Check, task: TaskConfig) -> Check:
+    """Adds where data are looked for; a task that a block names has a key of its own."""
+    if task.source is not DataSource.PATH:
+        return check
+    where = (
+        "Data are looked for below RL_BENCH_DATA, or where task.data_path= says "
+        f"(options.task.{task.name}.data_path= if a block names the task)"
+    )
+    return replace(check, cure=f"{check.cure}. {where}" if check.cure else where)
 
 
 def _check_data(task: TaskConfig, cache: Path) -> None:
+    if task.kind in PLANNED and task.kind not in KINDS:
+        raise PreflightError(
+            f"kind '{task.kind}' is not implemented yet",
+            cure=f"This version runs: {', '.join(KINDS)}; leave the task out with "
+            f"'sweep.exclude=[\"task={task.name}\"]'",
+        )
     make_task(task, cache=cache).check_data()
 
 
@@ -133,6 +165,14 @@ def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
 def _agent_check(agent: AgentConfig) -> Check:
     command = agent.binary or agent.argv[0]
     name = f"agent {agent.name}"
+    script = _script(agent.argv)
+    if script is not None and not script.exists():
+        return Check(
+            name=name,
+            verdict=Verdict.FAILED,
+            detail=f"{script} does not exist",
+            cure="Correct agent.argv",
+        )
     if command.startswith(("{python}", "{workspace}")):
         return Check(name=name, verdict=Verdict.OK, detail="part of rl_bench")
     found = shutil.which(command)
@@ -145,6 +185,19 @@ def _agent_check(agent: AgentConfig) -> Check:
             cure=f"Install {agent.name}{version}, or add its folder to PATH",
         )
     return Check(name=name, verdict=Verdict.OK, detail=found)
+
+
+def _script(argv: Sequence[str]) -> Path | None:
+    """The file that an interpreter is told to run, when it has an absolute path."""
+    program, *words = argv
+    if not Path(program).name.startswith(INTERPRETERS):
+        return None
+    for word in words:
+        if word in {"-c", "-m"}:
+            return None
+        if not word.startswith("-"):
+            return Path(word) if word.startswith("/") else None
+    return None
 
 
 def _driver_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
@@ -169,12 +222,12 @@ def _driver_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
 def _disk_checks(folders: Mapping[str, Path], *, min_free_gib: float) -> Iterator[Check]:
     for key, folder in folders.items():
         there = next(path for path in (folder, *folder.parents) if path.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        if not _is_writable(there):
             yield Check(
                 name=f"folder {key}",
                 verdict=Verdict.FAILED,
-                detail=f"{there} is not a writable folder",
-                cure=f"Choose another with paths.{key}=",
+                detail=f"{folder} cannot be used: {there} is not a writable folder",
+                cure=f"Choose another with paths.{key}= or RL_BENCH_{key.upper()}",
             )
             continue
         free_gib = shutil.disk_usage(there).free / GIB
@@ -189,6 +242,15 @@ def _disk_checks(folders: Mapping[str, Path], *, min_free_gib: float) -> Iterato
             else f"Free some space, choose another folder with paths.{key}=, "
             "or lower paths.min_free_gib",
         )
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether a file can be made there; permissions alone do not tell, least of all to root."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _resource_checks(experiment: Experiment) -> Iterator[Check]:
@@ -213,7 +275,7 @@ def _resource_checks(experiment: Experiment) -> Iterator[Check]:
         else "Lower grader.num_graders or cluster.gpus_per_run, "
         "choose grader=cpu, or join a cluster with cluster=ray",
     )
-    cpus = cluster.num_cpus or len(os.sched_getaffinity(0))
+    cpus = cluster.num_cpus or num_local_cpus()
     enough = cpus >= cluster.cpus_per_run
     yield Check(
         name="CPUs",
@@ -272,9 +334,29 @@ def _sandbox_check(experiment: Experiment) -> Check:
 
 
 def _name_check(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> Check:
-    resumed = paths.config.exists()
-    return _attempt(
-        f"sweep {experiment.sweep.name}",
-        lambda: check_sweep_config(paths, experiment, plan, write=False),
-        found=f"{'resumes' if resumed else 'new,'} {paths.root}",
-    )
+    def check() -> None:
+        check_not_running(paths, experiment=experiment)
+        check_sweep_config(paths, experiment, plan, write=False)
+
+    state = _progress(plan, paths=paths) if paths.config.exists() else "new"
+    return _attempt(f"sweep {experiment.sweep.name}", check, found=f"{state}, {paths.root}")
+
+
+def _progress(plan: Sequence[RunSpec], *, paths: SweepPaths) -> str:
+    if len(plan) > MAX_COUNTED_RUNS:
+        return "resumes"
+    num = sum(_has_finished(paths.run(run_id(spec)).ledger) for spec in plan)
+    text = f"{num} of {len(plan)} runs finished"
+    return text if num == len(plan) else f"resumes, {text}"
+
+
+def _has_finished(ledger: Path) -> bool:
+    """Whether its last event ends the run for good; only the end of the file is read."""
+    try:
+        with ledger.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - LEDGER_TAIL_BYTES))
+            event = json.loads(stream.read().splitlines()[-1])["event"]
+            return bool(event["type"] == "run_finished" and event["final"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False  # never started, or damaged, which the start itself tells

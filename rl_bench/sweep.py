@@ -18,12 +18,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from rl_bench import __version__
-from rl_bench.compose import Composed, compose, groups
+from rl_bench.compose import Composed, compose, first_comments, groups
 from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand
@@ -42,20 +42,42 @@ _EXAMPLES = """\
 examples:
   python -m rl_bench.sweep +experiment=quickstart                two modes on two tasks, no GPU
   python -m rl_bench.sweep +experiment=8b_base dry_run=true      plan, GPU-hours and checks only
-  python -m rl_bench.sweep agent=noop task=gsm8k_mini            one run of the groups' choices
+  python -m rl_bench.sweep agent=noop task=alfworld_mini         one run of the groups' choices
   python -m rl_bench.sweep +experiment=quickstart budget.wall_clock_s=600 sweep.name=longer
-  python -m rl_bench.sweep agent=command 'agent.argv=[bash,/path/start.sh]' task=alfworld
+  python -m rl_bench.sweep agent=command 'agent.argv=[bash,/path/start.sh]' task=alfworld_mini
 
 overrides (Hydra's grammar):
   GROUP=OPTION                  choose an option
   GROUP.KEY=VALUE               change a key of the chosen option
   options.GROUP.NAME.KEY=VALUE  change a key of another option that the sweep names
-  sweep.name=NAME               a name fixes its config; another config needs another name
+  sweep.name=NAME               a name fixes its config; without one it is the experiment's, or
+                                made from the conditions: the same command resumes
   sweep.seeds=[0,1,2]           seeds of every block that names none
   sweep.exclude=["agent=codex,task=humaneval"]
-  sweep.blocks=[{modes: [sft_only, rl_only], tasks: [gsm8k, alfworld]}]
+  sweep.blocks=[{modes: [sft_only, rl_only], tasks: [gsm8k_mini, alfworld_mini]}]
   dry_run=true                  show the plan and the checks, start nothing
+
+an agent:
+  It starts in its workspace, where instructions.md states the task and how to submit. Its
+  environment has MODEL_PATH (the base model), OUTPUT_DIR (where checkpoints go) and
+  GRADING_SERVER_URL (where a checkpoint is submitted), among others.
+
+results:
+  RESULTS/SWEEP/ holds sweep.json, tables/ and runs/RUN_ID/, each with ledger.jsonl and logs/.
+
+environment variables:
+  RL_BENCH_RESULTS  where results go (./results); paths.results= goes before it
+  RL_BENCH_CACHE    models and data that are built here (~/.cache/rl_bench)
+  RL_BENCH_DATA     data sets that tasks read, e.g. gsm8k/ (./data)
+
+exit codes:
+  0    every run finished without an infrastructure failure; a dry run: the plan is valid
+  1    some runs did not, or the sweep broke off
+  2    bad input or something is missing; nothing was started
+  130  interrupted; the same command keeps what has finished and starts the others again
 """
+_DESCRIBED = ("experiment", "agent", "budget")
+_WIDTH = 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = _parse(sys.argv[1:] if argv is None else argv)
         if args.help:
-            _say(_help_text(groups(config_dirs=args.config_dir)))
+            _say(_help_text(args.config_dir))
             return 0
         return _start(compose(args.overrides, config_dirs=args.config_dir))
     except USAGE_ERRORS as error:
@@ -89,7 +111,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"error: {error}", to_stderr=True)
         return EXIT_FAILED
     except KeyboardInterrupt:
-        _say("interrupted: the same command keeps what has finished and starts the others again", to_stderr=True)
+        _say(
+            "interrupted: the same command keeps what has finished and starts the others again",
+            to_stderr=True,
+        )
         return EXIT_INTERRUPTED
 
 
@@ -144,14 +169,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _help_text(options: Mapping[str, Sequence[str]]) -> str:
+def _help_text(config_dirs: Sequence[Path]) -> str:
+    options = groups(config_dirs=config_dirs)
     width = max(map(len, options))
     listed = "\n".join(
         f"  {group:<{width}}  {', '.join(names)}" for group, names in options.items()
     )
+    described = "\n".join(
+        f"  {f'{group}={name}':<{_WIDTH}}  {said}"
+        for group in _DESCRIBED
+        for name, said in first_comments(group, config_dirs=config_dirs).items()
+    )
     return (
         "usage: python -m rl_bench.sweep [--config-dir DIR] [GROUP=OPTION | KEY=VALUE ...]\n\n"
-        f"{_ABOUT}\ngroups and their options (conf/GROUP/OPTION.yaml):\n{listed}\n\n"
+        f"{_ABOUT}\ngroups and their options (conf/GROUP/OPTION.yaml):\n{listed}\n\n{described}\n\n"
         f"{_EXAMPLES}\n"
         "flags:\n"
         "  --config-dir DIR  a folder with more options, laid out like conf/; may be repeated\n"

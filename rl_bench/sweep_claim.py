@@ -5,6 +5,8 @@ start under the same name must have the same conditions, so that resumed runs an
 stand in one table. What does not change a result may differ: see `FREE`.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +40,7 @@ FREE: Mapping[str, frozenset[str]] = {
 """Keys that may differ between starts under one name: how much runs at once, where results go and
 how often infrastructure is retried. A run's own resources and an engine's settings are fixed."""
 MAX_SHOWN = 12
+DIGEST_LENGTH = 6
 
 
 class SweepRecord(Frozen):
@@ -79,6 +82,22 @@ def claim_sweep(
         yield
     finally:
         lock.release()
+
+
+def check_not_running(paths: SweepPaths, *, experiment: Experiment) -> None:
+    """Looks whether another process holds the name; leaves the lock as it is.
+
+    Raises:
+        SweepConflictError: It is held.
+    """
+    try:
+        with paths.lock.open("rb") as stream:
+            # Shared and for an instant only: it tells of a holder and excludes no other look.
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _in_use(experiment, paths) from error
+    except OSError:
+        return  # no lock, or none that can be read: `claim_sweep` says what is wrong with it
 
 
 def _in_use(experiment: Experiment, paths: SweepPaths) -> SweepConflictError:
@@ -135,6 +154,14 @@ def conditions(experiment: Experiment) -> dict[str, JsonValue]:
                 else value
             )
     return fixed
+
+
+def conditions_digest(experiment: Experiment) -> str:
+    """A few hex digits that stand for all that a name fixes, the name itself left out."""
+    unnamed = experiment.sweep.model_copy(update={"name": "unnamed"})
+    fixed = conditions(experiment.model_copy(update={"sweep": unnamed}))
+    canonical = json.dumps(fixed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
 def _differences(before: SweepRecord, now: SweepRecord) -> list[str]:

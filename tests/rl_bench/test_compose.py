@@ -1,5 +1,6 @@
 """Composition: every experiment composes, overrides reach their option, bad input is explained."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,49 @@ def test_plain_start_is_one_run_of_the_groups_choices() -> None:
     composed = compose([])
 
     assert not composed.dry_run
-    assert composed.experiment.sweep.name == "adhoc"
+    assert re.fullmatch(r"reference-alfworld_mini-[0-9a-f]{6}", composed.experiment.sweep.name)
     assert len(expand(composed.experiment)) == 1
+
+
+def name_of(*overrides: str) -> str:
+    return compose(overrides).experiment.sweep.name
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["budget.wall_clock_s=77", "sweep.seeds=[1]", "mode=rl_only", "task.num_eval=3", "agent=noop"],
+)
+def test_another_condition_is_another_unnamed_sweep(change: str) -> None:
+    assert name_of(change) != name_of()
+
+
+@pytest.mark.parametrize(
+    "change", ["cluster.max_parallel_runs=3", "sink.wandb.mode=disabled", "paths.results=/tmp/x"]
+)
+def test_what_may_differ_under_a_name_leaves_the_unnamed_sweep(change: str) -> None:
+    assert name_of(change) == name_of() == name_of("dry_run=true")
+
+
+def test_an_unnamed_sweep_of_several_counts_them() -> None:
+    name = name_of("sweep.blocks=[{agents: [noop, copy_base], tasks: [gsm8k_mini]}]")
+
+    assert re.fullmatch(r"2agents-gsm8k_mini-[0-9a-f]{6}", name)
+
+
+def test_a_given_name_is_kept() -> None:
+    assert name_of("sweep.name=unnamed") == "unnamed"
+
+
+@pytest.mark.parametrize(
+    "choice", ["task=gsm8k_mini", "mode=sft_only", "sweep.exclude=['task=gsm8k_mini']"]
+)
+def test_a_choice_that_is_all_that_runs_or_a_filter_is_accepted(choice: str) -> None:
+    blocks = "sweep.blocks=[{tasks: [gsm8k_mini]}, {modes: [rl_only], tasks: [gsm8k_mini]}]"
+
+    if choice.startswith("sweep"):
+        assert len(expand(compose(["+experiment=quickstart", choice]).experiment)) == 2
+    else:
+        assert len(expand(compose([choice, blocks]).experiment)) == 2
 
 
 def test_experiment_needs_no_plus() -> None:
@@ -134,6 +176,18 @@ def test_config_dir_adds_options(tmp_path: Path) -> None:
         (["word"], ["override 'word' cannot be read", "key=value"]),
         (["model.path=${nope}"], ["model.path", "nope"]),
         (["+experiment=quickstart", "task=webshop"], ["'task=webshop'", "no run of this sweep"]),
+        (
+            ["+experiment=quickstart", "mode=rl_only"],
+            ["'mode=rl_only' changes nothing", 'sweep.exclude=["mode=sft_only"]', "sweep.blocks="],
+        ),
+        (
+            ["+experiment=quickstart", "task=gsm8k_mini"],
+            ["'task=gsm8k_mini' changes nothing", 'sweep.exclude=["task=alfworld_mini"]'],
+        ),
+        (["+experiment=8b_base", "agent=codex"], ["'agent=codex' changes", "agents: [codex]"]),
+        (["task=gsm8k_mini,alfworld_mini"], ["sweep.blocks=[{tasks: [gsm8k_mini, alfworld_mini]"]),
+        (["budget=quick,smoke"], ["several values", "one budget"]),
+        (["budget.wall_clock_s=1,2"], ["'budget.wall_clock_s=1,2'", "several values"]),
         (["options.task.alfworld_mini.num_eval=3"], ["is the chosen task", "task.KEY=VALUE"]),
     ],
 )

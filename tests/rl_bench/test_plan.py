@@ -155,8 +155,7 @@ def test_an_agent_outside_its_modes_is_refused_alone_and_dropped_beside_others()
     with pytest.raises(ConfigError, match="does not work in mode 'free'"):
         expand(plan_of("agent=noop", limited, "mode=free"))
 
-    plan = expand(
-        plan_of("agent=noop", limited, "mode=free", "sweep.blocks=[{agents: [noop, copy_base]}]")
-    )
+    blocks = "sweep.blocks=[{agents: [noop, copy_base]}]"
+    plan = expand(plan_of(f"options.agent.noop.{limited[6:]}", "mode=free", blocks))
 
     assert [spec.agent.name for spec in plan] == ["copy_base"]

@@ -1,6 +1,5 @@
 """Preflight: each thing that a machine may lack is named with its cure, and keys stay secret."""
 
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +8,10 @@ import pytest
 
 from rl_bench.compose import compose
 from rl_bench.errors import PreflightError
+from rl_bench.events import RunEnd, RunFinished
+from rl_bench.ledger import Ledger
 from rl_bench.paths import SweepPaths
-from rl_bench.plan import expand
+from rl_bench.plan import expand, run_id
 from rl_bench.preflight import Check, Verdict, num_local_gpus, preflight, require
 from rl_bench.sweep_claim import claim_sweep
 
@@ -55,6 +56,8 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
 
     assert check.verdict is Verdict.FAILED
     assert str(absent) in check.detail + check.cure
+    assert "RL_BENCH_DATA" in check.cure
+    assert "options.task.gsm8k.data_path=" in check.cure
 
 
 def test_a_kind_that_is_still_to_be_written_is_named() -> None:
@@ -64,6 +67,8 @@ def test_a_kind_that_is_still_to_be_written_is_named() -> None:
         Verdict.FAILED,
         "kind 'webshop' is not implemented yet",
     )
+    assert "This version runs: alfworld, gsm8k" in check.cure
+    assert 'sweep.exclude=["task=webshop"]' in check.cure
 
 
 def test_a_model_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -113,9 +118,64 @@ def test_a_file_in_the_place_of_the_results_is_refused(tmp_path: Path) -> None:
     assert "paths.results=" in check.cure
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_may_not_be_written_is_refused() -> None:
-    assert "folder results" in failures(checks_of("paths.results=/proc/results"))
+    check = checks_of("paths.results=/proc/results")["folder results"]
+
+    assert check.verdict is Verdict.FAILED
+    assert "/proc is not a writable folder" in check.detail
+    assert "RL_BENCH_RESULTS" in check.cure
+
+
+@pytest.mark.parametrize(
+    ("argv", "fails"),
+    [
+        ("[bash,/absent/start.sh]", True),
+        ("[python3,-u,/absent/start.py]", True),
+        ("['{python}',/absent/start.py]", True),
+        ("[bash,-c,/absent/start.sh]", False),
+        ("[bash,relative.sh,/absent/later]", False),
+        ("['true',/absent/argument]", False),
+    ],
+)
+def test_a_script_that_does_not_exist_is_named(argv: str, fails: bool) -> None:
+    check = checks_of(f"agent.argv={argv}", base=("agent=command", "task=gsm8k_mini"))[
+        "agent command"
+    ]
+
+    assert (check.verdict is Verdict.FAILED) is fails
+    assert ("/absent/start" in check.detail) is fails
+
+
+def test_a_sweep_tells_how_much_of_it_has_finished() -> None:
+    experiment = compose([*BASE, "sweep.seeds=[0,1,2]", "sweep.name=mine"]).experiment
+    plan = expand(experiment)
+    paths = SweepPaths(experiment.paths.results / "mine")
+    with claim_sweep(paths, experiment=experiment, plan=plan):
+        pass
+    for spec, final in zip(plan, (True, False), strict=False):
+        with Ledger(paths.run(run_id(spec)).ledger) as ledger:
+            ledger.append(RunFinished(end=RunEnd.INFRA_ERROR, final=final))
+
+    def found() -> str:
+        checks = preflight(experiment, plan=plan, paths=paths)
+        return next(check.detail for check in checks if check.name == "sweep mine")
+
+    assert found().startswith("resumes, 1 of 3 runs finished")
+    for spec in plan[1:]:
+        with Ledger(paths.run(run_id(spec)).ledger) as ledger:
+            ledger.append(RunFinished(end=RunEnd.INFRA_ERROR))
+    assert found().startswith("3 of 3 runs finished")
+
+
+def test_a_sweep_that_is_running_is_shown_and_left_alone() -> None:
+    experiment = compose([*BASE, "sweep.name=mine"]).experiment
+    paths = SweepPaths(experiment.paths.results / "mine")
+    with claim_sweep(paths, experiment=experiment, plan=expand(experiment)):
+        check = checks_of("sweep.name=mine")["sweep mine"]
+        assert check.verdict is Verdict.FAILED
+        assert "is being run by another process" in check.detail
+
+    assert checks_of("sweep.name=mine")["sweep mine"].verdict is Verdict.OK
 
 
 def test_too_few_gpus_are_refused() -> None:
@@ -144,15 +204,15 @@ def test_wandb_online_needs_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_a_name_with_another_config_is_refused() -> None:
-    experiment = compose(BASE).experiment
+    experiment = compose([*BASE, "sweep.name=mine"]).experiment
     paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
     with claim_sweep(paths, experiment=experiment, plan=expand(experiment)):
         pass
 
-    checks = checks_of("budget.wall_clock_s=7")
+    checks = checks_of("sweep.name=mine", "budget.wall_clock_s=7")
 
-    assert failures(checks) == ["sweep adhoc"]
-    assert "budget.wall_clock_s" in checks["sweep adhoc"].detail
+    assert failures(checks) == ["sweep mine"]
+    assert "budget.wall_clock_s" in checks["sweep mine"].detail
 
 
 def test_require_lists_each_failure_with_its_cure() -> None:

@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from rl_bench import sweep
 from rl_bench.compose import groups
+from rl_bench.preflight import num_local_cpus
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "vllm", "ray", "transformers", "trl")
@@ -52,6 +53,9 @@ def test_help_explains_every_group_and_option(capsys: pytest.CaptureFixture[str]
         assert group in text
         assert all(option in text for option in options)
     assert "dry_run=true" in text
+    assert "Control: ends at once and submits nothing." in text
+    for word in ("RL_BENCH_RESULTS", "RL_BENCH_DATA", "instructions.md", "GRADING_SERVER_URL"):
+        assert word in text
 
 
 @pytest.mark.parametrize(("name", "num_runs"), [("8b_base", 37), ("7b_instruct", 31)])
@@ -66,6 +70,17 @@ def test_dry_run_ends_with_the_number_of_runs(
     assert f"{num_runs * 12 * 4:,}" in out
     assert err == ""
     assert [path.name for path in folder.iterdir() if path.name != "cache"] == []
+
+
+def test_a_dry_run_tells_minutes_and_what_this_machine_can_hold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["+experiment=quickstart", "dry_run=true", "budget.wall_clock_s=240"]
+    assert sweep.main([*words, "cluster.num_cpus=2"]) == 0
+    assert "8 min" in capsys.readouterr().out
+
+    assert sweep.main([*words, f"cluster.cpus_per_run={num_local_cpus()}"]) == 0
+    assert "16 min" in capsys.readouterr().out
 
 
 def test_dry_run_is_light_and_leaves_nothing_behind(folder: Path) -> None:
@@ -138,7 +153,7 @@ def test_interrupt_says_how_to_go_on(
     monkeypatch.setattr(sweep, "_start", interrupted)
 
     assert sweep.main([]) == 130
-    assert "same command resumes" in capsys.readouterr().err
+    assert "same command keeps what has finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["driver.lock", "."])
@@ -210,5 +225,5 @@ def test_a_request_to_end_is_an_interrupt_from_the_start(folder: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert b"same command resumes" in err
+    assert b"same command keeps what has finished" in err
     assert b"Traceback" not in err
