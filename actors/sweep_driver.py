@@ -17,9 +17,10 @@ from rl_bench.ledger import read_ledger
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
-from rl_bench.progress import Progress, planned
+from rl_bench.progress import Progress
+from rl_bench.run_table import planned
 from rl_bench.run_view import RunView
-from rl_bench.summary import show
+from rl_bench.summary import interpreter, show
 
 
 def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths) -> int:
@@ -50,7 +51,7 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
             # The ledgers, not the recorder, say how it ended: it may have been killed just now.
             views |= ended_views(paths, todo, progress)
     started = {name: view for name, view in views.items() if view.num_attempts}
-    command = shlex.join(["python", "-m", "rl_bench.sweep", *sys.argv[1:]])
+    command = f"{interpreter()} {shlex.join(['-m', 'rl_bench.sweep', *sys.argv[1:]])}"
     return show(started, rows, paths=paths, sink=experiment.sink, command=command)
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rl_bench.config import SinkConfig
 from rl_bench.paths import SweepPaths
-from rl_bench.progress import (
+from rl_bench.run_table import (
     Column,
     PlannedRun,
     duration,

@@ -25,7 +25,6 @@ from rl_bench.ledger import read_ledger
 pytestmark = [pytest.mark.ray, pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("options.task.gsm8k_mini.num_eval=12", "options.task.alfworld_mini.num_eval=6")
 SUBMIT = (
     'curl -sS -H "Content-Type: application/json" '
     '-d "{\\"model_path\\": \\"$MODEL_PATH\\"}" $GRADING_SERVER_URL/submit'

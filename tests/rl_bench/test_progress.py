@@ -10,17 +10,8 @@ import pytest
 from rich.console import Console
 
 from rl_bench.events import RunEnd
-from rl_bench.progress import (
-    Column,
-    Progress,
-    changes,
-    duration,
-    fit,
-    planned,
-    render,
-    table_text,
-    title,
-)
+from rl_bench.progress import Progress, changes, render
+from rl_bench.run_table import Column, duration, fit, planned, table_text, title
 from rl_bench.run_view import RunView, fold_all
 
 MakeStory = Callable[..., Any]

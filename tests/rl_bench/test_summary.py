@@ -15,7 +15,7 @@ from rich.console import Console
 from rl_bench.config import SinkConfig, WandbConfig
 from rl_bench.events import RunEnd
 from rl_bench.paths import SweepPaths
-from rl_bench.progress import planned
+from rl_bench.run_table import planned
 from rl_bench.run_view import RunView, fold_all
 from rl_bench.summary import (
     exit_code,
