@@ -88,13 +88,17 @@ def test_smoke_sweep_runs_to_its_tables_and_is_not_repeated(folders: tuple[str, 
     runs = pq.read_table(folder / "tables" / "runs").to_pylist()
     assert {row["agent"] for row in runs} == {"noop", "copy_base", "reference_smoke"}
     assert all(row["end"] == "completed" for row in runs)
-    by_agent = {(row["agent"], row["task"]): row for row in runs}
-    for task in {row["task"] for row in runs}:
+    by_agent = {(row["agent"], row["task"]): row for row in runs if row["mode"] != "multi"}
+    multi = {row["task"]: row for row in runs if row["mode"] == "multi"}
+    assert set(multi) == {"gsm8k_mini", "alfworld_mini"}
+    assert len({row["run_id"] for row in multi.values()}) == 1, "all tasks in one run"
+    assert all(row["num_graded"] >= 1 for row in multi.values())
+    for task in multi:
         baselines = {row["baseline_score"] for row in runs if row["task"] == task}
         assert len(baselines) == 1, "one model, one task, one grader: one baseline"
-        assert by_agent["copy_base", task]["improvement"] == 0
-        assert by_agent["noop", task]["best_score"] is None
-        assert by_agent["reference_smoke", task]["num_graded"] >= 1
+    assert by_agent["copy_base", "gsm8k_mini"]["improvement"] == 0
+    assert by_agent["noop", "gsm8k_mini"]["best_score"] is None
+    assert by_agent["reference_smoke", "gsm8k_mini"]["num_graded"] >= 1
 
     submissions = pq.read_table(folder / "tables" / "submissions").to_pylist()
     items = pq.read_table(folder / "tables" / "items").to_pylist()
