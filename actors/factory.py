@@ -21,6 +21,7 @@ from rl_bench.config import Experiment, GraderConfig, ModelConfig, RunSpec, Task
 from rl_bench.engine.base import Engine
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
+from rl_bench.run import Run
 from rl_bench.tasks.base import Task
 
 CONCURRENCY = 100_000
@@ -118,13 +119,17 @@ def start_run(
             "num_gpus": cluster.gpus_per_run,
             "max_restarts": 0,
         },
-        spec,
-        run_id=run_id,
-        sweep=experiment.sweep.name,
-        paths=paths,
-        cache=experiment.paths.cache,
-        base_model=base_model,
-        num_threads=cluster.threads_per_run,
+        run_id,
+        make_run=partial(
+            Run,
+            spec,
+            run_id=run_id,
+            sweep=experiment.sweep.name,
+            paths=paths,
+            cache=experiment.paths.cache,
+            base_model=base_model,
+            num_threads=cluster.threads_per_run,
+        ),
         pool=services.pool,
         recorder=services.recorder,
     )

@@ -4,44 +4,31 @@ A plain class; `actors.factory` makes it a Ray actor that holds the run's CPUs a
 happens in a run is in `rl_bench.run`; this only gives it remote services.
 """
 
-from pathlib import Path
+from typing import Protocol
 
 from actors.remote import Handle, RemoteGrade
-from rl_bench.config import RunSpec
 from rl_bench.events import Entry, RunEnd
-from rl_bench.paths import SweepPaths
-from rl_bench.run import Run
+from rl_bench.grading import Grade
+from rl_bench.run import OnEntry, Run
+
+
+class RunFactory(Protocol):
+    """Makes the run; everything but its services is decided already."""
+
+    def __call__(self, *, grade: Grade, on_entry: OnEntry) -> Run:
+        """The run, which grades through ``grade`` and tells ``on_entry`` of every ledger entry."""
+        ...
 
 
 class RunActor:
     """Carries out one attempt at one run."""
 
     def __init__(
-        self,
-        spec: RunSpec,
-        *,
-        run_id: str,
-        sweep: str,
-        paths: SweepPaths,
-        cache: Path,
-        base_model: Path,
-        num_threads: int,
-        pool: Handle,
-        recorder: Handle,
+        self, run_id: str, *, make_run: RunFactory, pool: Handle, recorder: Handle
     ) -> None:
         self._run_id = run_id
         self._recorder = recorder
-        self._run = Run(
-            spec,
-            run_id=run_id,
-            sweep=sweep,
-            paths=paths,
-            cache=cache,
-            base_model=base_model,
-            num_threads=num_threads,
-            grade=RemoteGrade(pool),
-            on_entry=self._tell,
-        )
+        self._run = make_run(grade=RemoteGrade(pool), on_entry=self._tell)
 
     def __repr__(self) -> str:
         return f"RunActor({self._run_id})"

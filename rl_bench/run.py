@@ -49,6 +49,8 @@ from rl_bench.tasks.registry import make_task
 from rl_bench.workspace import Workspace
 
 log = logging.getLogger(__name__)
+OnEntry = Callable[[Entry], None]
+"""Told of every ledger entry once it is on disk."""
 
 
 class Ending(NamedTuple):
@@ -61,7 +63,7 @@ class Ending(NamedTuple):
 class ToldLedger:
     """A ledger that tells of every entry once it is on disk."""
 
-    def __init__(self, ledger: Ledger, on_entry: Callable[[Entry], None]) -> None:
+    def __init__(self, ledger: Ledger, on_entry: OnEntry) -> None:
         self._ledger = ledger
         self._on_entry = on_entry
 
@@ -98,7 +100,7 @@ class Run:
         base_model: Path,
         num_threads: int,
         grade: Grade,
-        on_entry: Callable[[Entry], None] = lambda entry: None,
+        on_entry: OnEntry = lambda entry: None,
     ) -> None:
         self.spec = spec
         self.run_id = run_id
