@@ -100,10 +100,6 @@ class GraderPool:
         await self._queue.put(ticket)
         return await asyncio.shield(ticket.verdict)
 
-    async def num_waiting(self) -> int:
-        """Jobs in the queue, not those being graded."""
-        return len(self._queue)
-
     def _start(self) -> None:
         if not self._servers:
             self._servers = [asyncio.create_task(self._serve(grader)) for grader in self._graders]

@@ -61,20 +61,24 @@ class RolloutWorker:
         """
         kind = _env_key(episode)
         env = self._free[kind].pop() if self._free[kind] else _make_env(episode)
-        outcome = await play_episode(
-            env,
-            episode,
-            policy=policy,
-            protocol=get_protocol(spec.protocol),
-            spec=spec,
-            guard=self._watchdog.guard,
-        )
-        if outcome.status is ItemStatus.OK:
-            self._free[kind].append(env)
-        else:
-            with contextlib.suppress(Exception):  # a broken environment may not even close
-                env.close()
-        return outcome
+        is_broken = False
+        try:
+            outcome = await play_episode(
+                env,
+                episode,
+                policy=policy,
+                protocol=get_protocol(spec.protocol),
+                spec=spec,
+                guard=self._watchdog.guard,
+            )
+            is_broken = outcome.status is not ItemStatus.OK
+            return outcome
+        finally:
+            if is_broken:
+                with contextlib.suppress(Exception):  # it may not even close
+                    env.close()
+            else:  # also when the policy failed: that says nothing about the environment
+                self._free[kind].append(env)
 
 
 def _env_key(episode: Episode) -> str:

@@ -10,7 +10,10 @@ from gymnasium import spaces
 class HangingEnv(gymnasium.Env[str, str]):
     """Won by any first action, except in the episode that hangs in pure Python."""
 
+    num_made = 0
+
     def __init__(self) -> None:
+        HangingEnv.num_made += 1
         self.observation_space = spaces.Text(100)
         self.action_space = spaces.Text(100)
         self._hang = False

@@ -1,15 +1,17 @@
 """Episodes lost with their worker are played once more; the culprit alone is lost."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from actors.rollout_worker import ShardedRollouts, WorkerLost, hung_marker
-from rl_bench.engine.base import Sampling
+from actors.rollout_worker import RolloutWorker, ShardedRollouts, WorkerLost, hung_marker
+from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+from tests.actors.hanging_env import HangingEnv
 
 SPEC = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=4), max_steps=2)
 EPISODES = [Episode(episode_id=f"e{i}", env_id="x", env_kwargs={}, options={}) for i in range(12)]
@@ -93,3 +95,19 @@ async def test_a_dead_grader_fails_the_evaluation_not_the_episode(tmp_path: Path
     rollouts = ShardedRollouts(dead, num_workers=1, episodes_in_flight=4, hung_dir=tmp_path)
     with pytest.raises(GraderError, match="engine died"):
         await rollouts.play(EPISODES, spec=SPEC, lease=1)
+
+
+async def test_a_failed_policy_does_not_cost_an_environment(tmp_path: Path) -> None:
+    class Dead:
+        async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+            raise GraderError("engine died")
+
+    HangingEnv.num_made = 0
+    worker = RolloutWorker("w", env_step_timeout_s=30.0, hung_dir=tmp_path)
+    episode = Episode(
+        episode_id="e", env_id="tests.actors.hanging_env:Hanging-v0", env_kwargs={}, options={}
+    )
+    for _ in range(3):
+        with pytest.raises(GraderError):
+            await worker.play(episode, spec=SPEC, policy=Dead())
+    assert HangingEnv.num_made == 1
