@@ -17,8 +17,16 @@ from actors.grader_pool import GraderPool
 from actors.remote import Handle, RemoteGrade, RemotePlay
 from actors.rollout_worker import RolloutWorker, ShardedRollouts
 from actors.run_actor import RunActor
-from rl_bench.config import Experiment, GraderConfig, ModelConfig, RunSpec, TaskConfig
+from rl_bench.config import (
+    Experiment,
+    GraderConfig,
+    JudgeConfig,
+    ModelConfig,
+    RunSpec,
+    TaskConfig,
+)
 from rl_bench.engine.base import Engine
+from rl_bench.judges.base import Judge
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
 from rl_bench.run import Run
@@ -88,6 +96,7 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
             config,
             make_engine=partial(_make_engine, config, paths.logs / name),
             make_task=partial(_make_task, experiment.paths.cache),
+            make_judge=partial(_make_judge, experiment.paths.cache, paths.logs / name),
             rollouts=rollouts,
         )
         for name in grader_names
@@ -150,3 +159,9 @@ def _make_task(cache: Path, config: TaskConfig) -> Task:
     from rl_bench.tasks.registry import make_task  # tasks may import heavy libraries
 
     return make_task(config, cache=cache)
+
+
+def _make_judge(cache: Path, log_dir: Path, config: JudgeConfig) -> Judge:
+    from rl_bench.judges.pool import JudgePool  # imports an HTTP client
+
+    return JudgePool.from_config(config, cache=cache, log_folder=log_dir)

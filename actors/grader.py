@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Protocol
 
-from rl_bench.config import GraderConfig, ModelConfig, TaskConfig
+from rl_bench.config import GraderConfig, JudgeConfig, ModelConfig, TaskConfig
 from rl_bench.engine.base import (
     Completion,
     Engine,
@@ -25,6 +26,8 @@ from rl_bench.engine.base import (
 from rl_bench.errors import GraderError
 from rl_bench.events import Evaluation, Item
 from rl_bench.grading import GradeJob
+from rl_bench.judges.base import Judge
+from rl_bench.noise import repeatability_limit
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, EvalResult, ItemOutcome, Task
 
@@ -50,6 +53,7 @@ class EngineFactory(Protocol):
 
 
 TaskFactory = Callable[[TaskConfig], Task]
+JudgeFactory = Callable[[JudgeConfig], Judge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class _Context:
     grader: "Grader"
     task: TaskConfig
     lease: int
+    repeat: int
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         return await self.grader.generate(self.lease, requests)
@@ -68,8 +73,12 @@ class _Context:
             protocol=protocol,
             sampling=Sampling(max_tokens=self.task.max_tokens),
             max_steps=self.task.max_steps,
+            max_episode_tokens=self.task.max_episode_tokens,
         )
         return await self.grader.rollouts.play(episodes, spec=spec, lease=self.lease)
+
+    def judge(self, config: JudgeConfig) -> Judge:
+        return self.grader.judge(config)
 
 
 class Grader:
@@ -82,6 +91,7 @@ class Grader:
         *,
         make_engine: EngineFactory,
         make_task: TaskFactory,
+        make_judge: JudgeFactory,
         rollouts: Rollouts,
     ) -> None:
         self.name = name
@@ -89,6 +99,8 @@ class Grader:
         self._config = config
         self._make_engine = make_engine
         self._make_task = make_task
+        self._make_judge = make_judge
+        self._judges: dict[JudgeConfig, Judge] = {}
         self._engine: Engine | None = None
         self._engine_model: ModelConfig | None = None
         self._busy = asyncio.Lock()
@@ -133,19 +145,34 @@ class Grader:
             raise GraderError(f"lease {lease} is over")
         return await self._engine.generate(requests)
 
+    def judge(self, config: JudgeConfig) -> Judge:
+        """The judge for ``config``, made once and kept."""
+        if config not in self._judges:
+            self._judges[config] = self._make_judge(config)
+        return self._judges[config]
+
     async def close(self) -> None:
-        """Ends the engine's processes."""
+        """Ends the processes of the engine and of judges."""
         await self._drop_engine()
+        for judge in self._judges.values():
+            await judge.close()
+        self._judges.clear()
 
     async def _grade(self, job: GradeJob, *, lease: int) -> tuple[Evaluation, ...]:
         engine = await self._engine_for(job.model)
         load = await engine.load(job.snapshot, content_hash=job.content_hash)
         LOG.info("%s: %s load of %s in %.2f s", self.name, load.kind, job.run_id, load.seconds)
         evaluations = []
-        for task in job.tasks:
+        for config in job.tasks:
             started = time.monotonic()
-            result = await self._make_task(task).evaluate(_Context(self, task, lease))
-            evaluations.append(_evaluation(result, load, time.monotonic() - started))
+            task = self._make_task(config)
+            # Noise is a task's, so it is measured once a run, on the base model.
+            num_repeats = config.num_repeats if job.submission_id is None else 1
+            results = [
+                await task.evaluate(_Context(self, config, lease, repeat))
+                for repeat in range(num_repeats)
+            ]
+            evaluations.append(_evaluation(results, load, time.monotonic() - started))
             load = LoadReport(kind=LoadKind.RESIDENT, seconds=0.0)
         return tuple(evaluations)
 
@@ -162,16 +189,21 @@ class Grader:
             await engine.close()
 
 
-def _evaluation(result: EvalResult, load: LoadReport, duration_s: float) -> Evaluation:
+def _evaluation(results: Sequence[EvalResult], load: LoadReport, duration_s: float) -> Evaluation:
+    """The record of a task's gradings: the first one's items, and the mean of all scores."""
+    first = results[0]
+    scores = [result.score for result in results if result.score is not None]
     return Evaluation(
-        task=result.task,
-        score=result.score,
-        failure=result.failure,
-        num_items=result.num_items,
-        num_errors=result.num_errors,
-        evaluator_version=result.evaluator_version,
-        metrics=result.metrics,
-        items=tuple(_item(item) for item in result.items),
+        task=first.task,
+        score=None if first.score is None else fmean(scores),
+        failure=first.failure,
+        num_items=first.num_items,
+        num_errors=first.num_errors,
+        evaluator_version=first.evaluator_version,
+        metrics=first.metrics,
+        items=tuple(_item(item) for item in first.items),
+        repeat_scores=tuple(scores) if len(results) > 1 else (),
+        noise_floor=repeatability_limit(scores),
         load_s=load.seconds,
         load_kind=load.kind.value,
         duration_s=duration_s,

@@ -97,24 +97,25 @@ class _Watchdog:
     def __init__(self, timeout_s: float, hung_dir: Path) -> None:
         self._timeout_s = timeout_s
         self._hung_dir = hung_dir
-        self._current: tuple[str, float] | None = None
+        self._started: dict[str, float] = {}
         threading.Thread(target=self._watch, name="env-watchdog", daemon=True).start()
 
     @contextlib.contextmanager
     def guard(self, episode_id: str) -> Iterator[None]:
-        self._current = (episode_id, time.monotonic())
+        self._started[episode_id] = time.monotonic()
         try:
             yield
         finally:
-            self._current = None
+            del self._started[episode_id]
 
     def _watch(self) -> None:
         while True:
             time.sleep(min(1.0, self._timeout_s / 4))
-            current = self._current
-            if current is not None and time.monotonic() - current[1] > self._timeout_s:
-                hung_marker(self._hung_dir, current[0]).touch()
-                os._exit(HUNG_EXIT_CODE)
+            now = time.monotonic()
+            for episode_id, started in tuple(self._started.items()):
+                if now - started > self._timeout_s:
+                    hung_marker(self._hung_dir, episode_id).touch()
+                    os._exit(HUNG_EXIT_CODE)
 
 
 def hung_marker(hung_dir: Path, episode_id: str) -> Path:

@@ -4,9 +4,12 @@ Shared by the grader's rollouts and by an agent's own training code, so that bot
 prompts. A protocol is pure: no engine, no environment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypedDict
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypedDict
+
+NO_INFO: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class ChatMessage(TypedDict):
@@ -45,8 +48,13 @@ class PromptProtocol(Protocol):
         """Strings that end a completion."""
         ...
 
-    def prompt(self, turns: Sequence[Turn], observation: str) -> Prompt:
-        """The prompt for the next action, after ``turns``, on seeing ``observation``."""
+    def prompt(
+        self, turns: Sequence[Turn], observation: str, info: Mapping[str, Any] = NO_INFO
+    ) -> Prompt:
+        """The prompt for the next action, after ``turns``, on seeing ``observation``.
+
+        ``info`` is what the environment told beside it, e.g. ``available_actions``.
+        """
         ...
 
     def action(self, completion: str) -> str:

@@ -4,10 +4,11 @@ The first user message holds the room and the task. Nothing else is said, so a g
 every prompt extends the one before it (which lets an engine reuse its cache).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from envs.protocol import ChatMessage, Prompt, Turn
+from envs.protocol import NO_INFO, ChatMessage, Prompt, Turn
 
 RULES = """\
 You are in a house and do a household task by text commands. Answer each observation with one \
@@ -37,7 +38,9 @@ class ChatProtocol:
         """The protocol with a system message that explains the commands."""
         return cls(system=system, name="chat_rules")
 
-    def prompt(self, turns: Sequence[Turn], observation: str) -> Prompt:
+    def prompt(
+        self, turns: Sequence[Turn], observation: str, info: Mapping[str, Any] = NO_INFO
+    ) -> Prompt:
         """See `envs.protocol.PromptProtocol.prompt`."""
         messages: list[ChatMessage] = []
         if self.system:

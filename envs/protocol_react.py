@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from envs.protocol import Prompt, Turn
+from envs.protocol import NO_INFO, Prompt, Turn
 
 HEADER = "You act in a household through short text commands. Two solved tasks come first.\n"
 PROMPTS_FILE = "react/alfworld_3prompts.json"
@@ -64,7 +65,9 @@ class ReactProtocol:
         }
         return cls(examples=examples, header=header, name="react_move")
 
-    def prompt(self, turns: Sequence[Turn], observation: str) -> Prompt:
+    def prompt(
+        self, turns: Sequence[Turn], observation: str, info: Mapping[str, Any] = NO_INFO
+    ) -> Prompt:
         """See `envs.protocol.PromptProtocol.prompt`."""
         shown = [*(turn.observation for turn in turns), observation]
         first, second = self.examples[goal_kind(shown[0])]

@@ -100,6 +100,53 @@ class DataSource(StrEnum):
     """A local folder in the layout of the public source."""
 
 
+class JudgeConfig(Frozen):
+    """A language model that judges answers, behind any OpenAI-compatible endpoint.
+
+    Attributes:
+        kind: ``openai`` asks ``base_url``; ``vllm`` serves ``path`` on this machine and asks that.
+        annotator: What is asked and how an answer is read, by the task's own names.
+        key_variable: The environment variable that holds the key; empty: none is needed.
+        path: The judge's checkpoint folder, for ``vllm``.
+        temperature: ``None``: the annotator's own.
+        max_tokens: Of a verdict; ``None``: the annotator's own.
+        num_votes: Verdicts asked for an item; their disagreement is the judge's noise.
+        max_concurrency: Requests in flight.
+        timeout_s: Of one request.
+        num_retries: Attempts after the first at one verdict.
+        max_cost_usd: Of one evaluation; what is not judged by then stays unjudged.
+        usd_per_million_input, usd_per_million_output: Prices, for the account.
+        max_model_len, gpu_memory_utilization: Of the server that ``vllm`` starts.
+    """
+
+    name: str
+    kind: Literal["openai", "vllm"] = "openai"
+    annotator: str
+    model_id: str
+    base_url: str = ""
+    key_variable: str = ""
+    path: Path | None = None
+    temperature: float | None = Field(default=None, ge=0)
+    max_tokens: PositiveInt | None = None
+    num_votes: PositiveInt = 1
+    max_concurrency: PositiveInt = 16
+    timeout_s: PositiveFloat = Field(default=60.0, le=MAX_SECONDS)
+    num_retries: int = Field(default=4, ge=0)
+    max_cost_usd: PositiveFloat | None = None
+    usd_per_million_input: float = Field(default=0.0, ge=0)
+    usd_per_million_output: float = Field(default=0.0, ge=0)
+    max_model_len: PositiveInt = 4096
+    gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> "JudgeConfig":
+        if self.kind == "openai" and not self.base_url:
+            raise ValueError("kind=openai needs base_url")
+        if (self.kind == "vllm") != (self.path is not None):
+            raise ValueError("path names the judge's checkpoint for kind=vllm, and only for it")
+        return self
+
+
 class TaskConfig(Frozen):
     """A task under one protocol. ``kind`` names the class that implements it.
 
@@ -114,7 +161,10 @@ class TaskConfig(Frozen):
         num_train: Give the agent this many train items; ``null``: all.
         max_tokens: Generated tokens a step (interactive) or an item (static).
         max_steps: Environment steps an episode; ignored by static tasks.
+        max_episode_tokens: Generated tokens an episode, after which it ends; ``null``: no limit.
         max_error_fraction: Above it an evaluation is void.
+        num_repeats: The base model is graded this often; the spread is the task's noise floor.
+        judge: Who judges, for tasks with a judge.
         settings: What only this kind of task knows, e.g. a generator's sizes.
     """
 
@@ -128,7 +178,10 @@ class TaskConfig(Frozen):
     num_train: PositiveInt | None = Field(default=None, le=MAX_ITEMS)
     max_tokens: PositiveInt
     max_steps: PositiveInt = 1
+    max_episode_tokens: PositiveInt | None = None
     max_error_fraction: float = Field(default=0.05, ge=0, le=1)
+    num_repeats: PositiveInt = Field(default=1, le=100)
+    judge: JudgeConfig | None = None
     settings: Mapping[str, Setting | tuple[Setting, ...]] = {}
 
     @model_validator(mode="after")

@@ -66,7 +66,9 @@ class Evaluation(Frozen):
     """A task's verdict as recorded; see `rl_bench.tasks.base.EvalResult`.
 
     ``queue_s``: waited for a grader; ``load_s``: weights; ``duration_s``: the evaluation alone.
-    ``reused``: identical content was graded before and that verdict was taken.
+    ``reused``: identical content was graded before and that verdict was taken. ``repeat_scores``:
+    when it was graded more than once, the scores whose mean ``score`` is; ``noise_floor``: see
+    `rl_bench.noise`, points.
     """
 
     task: str
@@ -76,6 +78,8 @@ class Evaluation(Frozen):
     num_errors: int
     evaluator_version: str
     metrics: Mapping[str, float] = {}
+    repeat_scores: tuple[float, ...] = ()
+    noise_floor: float | None = None
     items: tuple[Item, ...] = ()
     queue_s: float = 0.0
     load_s: float = 0.0

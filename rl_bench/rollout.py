@@ -5,11 +5,12 @@ turn-taking, the step budget and the context window; leaves prompts to the proto
 policy, and process boundaries to `actors.rollout_worker`.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import gymnasium
 
@@ -22,6 +23,7 @@ from rl_bench.engine.base import (
 )
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus, Scalar
 
+T = TypeVar("T")
 TextEnv = gymnasium.Env[str, str]
 StepGuard = Callable[[str], AbstractContextManager[None]]
 """Wraps each call into an environment, given the episode's id; see `actors.rollout_worker`."""
@@ -40,11 +42,16 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSpec:
-    """How episodes of one evaluation are played."""
+    """How episodes of one evaluation are played.
+
+    ``sampling.max_tokens`` bounds a step, ``max_episode_tokens`` an episode; what ends a completion
+    is the protocol's to say.
+    """
 
     protocol: str
     sampling: Sampling
     max_steps: int
+    max_episode_tokens: int | None = None
 
 
 def _no_guard(_episode_id: str) -> AbstractContextManager[None]:
@@ -63,64 +70,133 @@ async def play_episode(
     """Plays ``episode`` to its end or to ``spec.max_steps``.
 
     Returns:
-        The outcome: score 1 if the episode's summed reward reached 1, else that sum (clipped to
-        [0, 1]); ``env_error`` with the message when the environment raised.
+        The outcome: its score is the episode's summed reward, clipped to [0, 1]; ``env_error`` with
+        the message when the environment raised. ``detail`` holds the scalar entries of the infos,
+        the latest of each, and ``ended_by`` when not the environment ended it.
 
     Raises:
         GraderError: The policy failed; nothing can be said of the episode.
     """
     started = time.monotonic()
-    turns: list[Turn] = []
-    num_tokens = 0
-    reward_sum = 0.0
-    detail: dict[str, Scalar] = {}
+    game = _Game(env, episode, guard)
     try:
-        with guard(episode.episode_id):
-            observation, info = env.reset(seed=episode.seed, options=dict(episode.options))
-    except Exception as error:  # noqa: BLE001  third-party engines raise anything
-        return _broken(episode, error, turns, num_tokens, started)
-    detail |= _flat(info)
-    for _ in range(spec.max_steps):
-        completion = await _next(policy, protocol, turns, observation, spec.sampling)
-        num_tokens += completion.num_tokens
-        if completion.finish_reason is FinishReason.PROMPT_TOO_LONG:
-            detail["ended_by"] = "context_window"
-            break
-        action = protocol.action(completion.text)
-        turns.append(Turn(observation, action))
+        await game.reset()
+        while not game.is_over and len(game.turns) < spec.max_steps:
+            action = await _choose(game, policy=policy, protocol=protocol, spec=spec)
+            if action is None:
+                break
+            await game.step(action)
+    except _EnvironmentFault as fault:
+        return game.broken(fault, duration_s=time.monotonic() - started)
+    return game.outcome(duration_s=time.monotonic() - started)
+
+
+class _EnvironmentFault(Exception):  # noqa: N818  a signal within this module
+    """The environment raised; the cause says what."""
+
+
+class _Game:
+    """An episode under way: what was seen, done and earned."""
+
+    def __init__(self, env: TextEnv, episode: Episode, guard: StepGuard) -> None:
+        self._env = env
+        self._episode = episode
+        self._guard = guard
+        self.turns: list[Turn] = []
+        self.observation = ""
+        self.info: Mapping[str, Any] = {}
+        self.is_over = False
+        self.num_tokens = 0
+        self._reward = 0.0
+        self._detail: dict[str, Scalar] = {}
+
+    async def reset(self) -> None:
+        episode = self._episode
+        self.observation, self.info = await self._call(
+            self._env.reset, seed=episode.seed, options=dict(episode.options)
+        )
+        self._detail |= _flat(self.info)
+
+    async def step(self, action: str) -> None:
+        self.turns.append(Turn(self.observation, action))
+        answer = await self._call(self._env.step, action)
+        self.observation, reward, terminated, truncated, self.info = answer
+        self._reward += float(reward)
+        self._detail |= _flat(self.info)
+        self.is_over = terminated or truncated
+
+    def end(self, reason: str) -> None:
+        """The episode ends here, and not by its environment."""
+        self.is_over = True
+        self._detail["ended_by"] = reason
+
+    async def _call(self, method: Callable[..., T], *args: object, **kwargs: object) -> T:
+        def guarded() -> T:
+            with self._guard(self._episode.episode_id):
+                return method(*args, **kwargs)
+
         try:
-            with guard(episode.episode_id):
-                observation, reward, terminated, truncated, info = env.step(action)
-        except Exception as error:  # noqa: BLE001  third-party engines raise anything
-            return _broken(episode, error, turns, num_tokens, started)
-        reward_sum += float(reward)
-        if terminated or truncated:
-            break
-    return ItemOutcome(
-        item_id=episode.episode_id,
-        status=ItemStatus.OK,
-        score=min(1.0, max(0.0, reward_sum)),
-        num_steps=len(turns),
-        num_tokens=num_tokens,
-        duration_s=time.monotonic() - started,
-        detail=detail | {"actions": _actions(turns)},
-    )
+            # A thread only where the environment waits for others: most are not thread-safe.
+            return await asyncio.to_thread(guarded) if self._episode.waits else guarded()
+        except Exception as error:  # third-party engines raise anything
+            raise _EnvironmentFault from error
+
+    def outcome(self, *, duration_s: float) -> ItemOutcome:
+        score = min(1.0, max(0.0, self._reward))
+        return self._outcome(ItemStatus.OK, score, self._detail, duration_s)
+
+    def broken(self, fault: _EnvironmentFault, *, duration_s: float) -> ItemOutcome:
+        error = fault.__cause__
+        detail = {"error": f"{type(error).__name__}: {error}"[:500]}
+        return self._outcome(ItemStatus.ENV_ERROR, None, detail, duration_s)
+
+    def _outcome(
+        self,
+        status: ItemStatus,
+        score: float | None,
+        detail: Mapping[str, Scalar],
+        duration_s: float,
+    ) -> ItemOutcome:
+        return ItemOutcome(
+            item_id=self._episode.episode_id,
+            status=status,
+            score=score,
+            num_steps=len(self.turns),
+            num_tokens=self.num_tokens,
+            duration_s=duration_s,
+            detail={**detail, "actions": _actions(self.turns)},
+        )
 
 
-async def _next(
-    policy: Policy,
-    protocol: PromptProtocol,
-    turns: Sequence[Turn],
-    observation: str,
-    sampling: Sampling,
+async def _choose(
+    game: _Game, *, policy: Policy, protocol: PromptProtocol, spec: RolloutSpec
+) -> str | None:
+    """The next action, or None when the episode ends for want of tokens or of room."""
+    max_tokens = spec.sampling.max_tokens
+    if spec.max_episode_tokens is not None:
+        max_tokens = min(max_tokens, spec.max_episode_tokens - game.num_tokens)
+        if max_tokens <= 0:
+            game.end("token_budget")
+            return None
+    sampling = replace(spec.sampling, max_tokens=max_tokens, stop=protocol.stop)
+    completion = await _ask(game, policy=policy, protocol=protocol, sampling=sampling)
+    game.num_tokens += completion.num_tokens
+    if completion.finish_reason is FinishReason.PROMPT_TOO_LONG:
+        game.end("context_window")
+        return None
+    return protocol.action(completion.text)
+
+
+async def _ask(
+    game: _Game, *, policy: Policy, protocol: PromptProtocol, sampling: Sampling
 ) -> Completion:
     """Asks for the next action; drops the oldest turns but the first until the prompt fits.
 
     The first turn states the task, so it stays.
     """
-    kept = list(turns)
+    kept = list(game.turns)
     while True:
-        prompt = protocol.prompt(kept, observation)
+        prompt = protocol.prompt(kept, game.observation, game.info)
         request = GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
         [completion] = await policy.generate([request])
         if completion.finish_reason is not FinishReason.PROMPT_TOO_LONG or len(kept) <= 1:
@@ -129,22 +205,8 @@ async def _next(
         kept = [kept[0], *kept[1 + num_dropped :]]
 
 
-def _broken(
-    episode: Episode, error: Exception, turns: Sequence[Turn], num_tokens: int, started: float
-) -> ItemOutcome:
-    return ItemOutcome(
-        item_id=episode.episode_id,
-        status=ItemStatus.ENV_ERROR,
-        score=None,
-        num_steps=len(turns),
-        num_tokens=num_tokens,
-        duration_s=time.monotonic() - started,
-        detail={"error": f"{type(error).__name__}: {error}"[:500], "actions": _actions(turns)},
-    )
-
-
-def _flat(info: dict[str, object]) -> dict[str, Scalar]:
-    """The scalar facts of a reset's info, e.g. the task type and goal."""
+def _flat(info: Mapping[str, object]) -> dict[str, Scalar]:
+    """The scalar facts of an info, e.g. the task type and goal."""
     return {k: v for k, v in info.items() if isinstance(v, str | int | float | bool)}
 
 

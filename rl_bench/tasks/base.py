@@ -5,13 +5,16 @@ A task never sees an engine's process, a Ray handle or a path of another run. It
 An item that could not be evaluated is an outcome with a status, never a zero.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from rl_bench.config import JudgeConfig
 from rl_bench.engine.base import Completion, GenerationRequest
+from rl_bench.judges.base import Judge
 
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -78,7 +81,9 @@ class EvalResult:
 class Episode:
     """One episode to play: an environment id of Gymnasium, its arguments and its reset options.
 
-    ``env_kwargs`` and ``options`` are JSON values, so that an episode crosses processes as data.
+    ``env_kwargs`` and ``options`` are JSON values, so that an episode crosses processes as data. An
+    environment that ``waits`` for others, e.g. a search service, is stepped in a thread, so that
+    other episodes go on meanwhile; it must be safe for that.
     """
 
     episode_id: str
@@ -86,10 +91,19 @@ class Episode:
     env_kwargs: Mapping[str, object]
     options: Mapping[str, object]
     seed: int = 0
+    waits: bool = False
 
 
 class EvalContext(Protocol):
-    """What an evaluation may ask for while its checkpoint is loaded."""
+    """What an evaluation may ask for while its checkpoint is loaded.
+
+    Attributes:
+        repeat: 0 for a checkpoint's first grading, 1, 2, … when it is graded again for the noise:
+            it seeds whatever is random, and keeps a judge's earlier votes from being reused.
+    """
+
+    @property
+    def repeat(self) -> int: ...
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Completions of the checkpoint under evaluation, in order."""
@@ -97,6 +111,10 @@ class EvalContext(Protocol):
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
         """Plays ``episodes`` with the named prompt protocol, in order; lost ones have a status."""
+        ...
+
+    def judge(self, config: JudgeConfig) -> Judge:
+        """The judge that ``config`` describes; it is kept, and not the task's to close."""
         ...
 
 
@@ -150,13 +168,14 @@ def aggregate(
     """
     if not items:
         raise ValueError(f"task {task}: nothing was evaluated")
-    num_errors = sum(item.status is not ItemStatus.OK for item in items)
+    broken = [item for item in items if item.status is not ItemStatus.OK]
+    num_errors = len(broken)
     void = num_errors > max_error_fraction * len(items)
     solved = sum(item.score or 0.0 for item in items if item.status is ItemStatus.OK)
     return EvalResult(
         task=task,
         score=None if void else 100.0 * solved / len(items),
-        failure=f"{num_errors} of {len(items)} items could not be evaluated" if void else "",
+        failure=_why_void(broken, num_items=len(items)) if void else "",
         num_items=len(items),
         num_errors=num_errors,
         evaluator_version=evaluator_version,
@@ -164,3 +183,12 @@ def aggregate(
         metrics=dict(metrics or {}),
         duration_s=duration_s,
     )
+
+
+def _why_void(broken: Sequence[ItemOutcome], *, num_items: int) -> str:
+    """Counts by status, and the most frequent error."""
+    kinds = Counter(item.status.value for item in broken)
+    errors = Counter(str(item.detail["error"]) for item in broken if item.detail.get("error"))
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    example = f"; most often: {errors.most_common(1)[0][0][:300]}" if errors else ""
+    return f"{len(broken)} of {num_items} items could not be evaluated ({counted}){example}"

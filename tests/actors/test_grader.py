@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.grader import Grader
-from rl_bench.config import DataSource, GraderConfig, ModelConfig, TaskConfig
+from rl_bench.config import DataSource, GraderConfig, JudgeConfig, ModelConfig, TaskConfig
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
@@ -17,7 +17,9 @@ from rl_bench.engine.base import (
     Sampling,
 )
 from rl_bench.errors import GraderError, SubmissionError
+from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
+from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import (
     Episode,
@@ -82,9 +84,8 @@ class AskTask:
 
     async def evaluate(self, context: EvalContext) -> EvalResult:
         [completion] = await context.generate([ASK])
-        outcome = ItemOutcome(
-            item_id="q", status=ItemStatus.OK, score=float(completion.text == "good")
-        )
+        is_good = completion.text == "good" or completion.text == f"good at {context.repeat}"
+        outcome = ItemOutcome(item_id="q", status=ItemStatus.OK, score=float(is_good))
         return aggregate("t", [outcome], evaluator_version="1")
 
 
@@ -107,6 +108,7 @@ class Bench:
             GraderConfig(name="g", evaluation_timeout_s=timeout_s),
             make_engine=self._make_engine,
             make_task=lambda config: AskTask(),
+            make_judge=self._make_judge,
             rollouts=NoRollouts(),
         )
         self.next_error: Exception | None = None
@@ -118,17 +120,30 @@ class Bench:
         self.engines.append(engine)
         return engine
 
-    async def score(self, content: str, *, model: ModelConfig = TINY) -> float | None:
+    def _make_judge(self, config: JudgeConfig) -> Judge:
+        raise AssertionError("not asked for")
+
+    async def grade(
+        self,
+        content: str,
+        *,
+        model: ModelConfig = TINY,
+        task: TaskConfig = TASK,
+        submission_id: int | None = 1,
+    ) -> Evaluation:
         job = GradeJob(
             run_id="r",
-            submission_id=1,
+            submission_id=submission_id,
             snapshot=Path("s"),
             content_hash=content,
-            tasks=(TASK,),
+            tasks=(task,),
             model=model,
         )
         [evaluation] = await self.grader.grade(job)
-        return evaluation.score
+        return evaluation
+
+    async def score(self, content: str, *, model: ModelConfig = TINY) -> float | None:
+        return (await self.grade(content, model=model)).score
 
 
 async def test_one_engine_serves_many_checkpoints_of_a_model() -> None:
@@ -179,3 +194,14 @@ async def test_an_evaluation_that_takes_too_long_is_infrastructure() -> None:
     with pytest.raises(GraderError, match="evaluation_timeout_s"):
         await bench.score("good")
     assert bench.engines[0].is_closed
+
+
+async def test_a_baseline_is_graded_as_often_as_the_task_says() -> None:
+    bench = Bench()
+    task = TASK.model_copy(update={"num_repeats": 4})
+    verdict = await bench.grade("good at 2", task=task, submission_id=None)
+    assert verdict.repeat_scores == (0.0, 0.0, 100.0, 0.0)
+    assert verdict.score == 25.0
+    assert verdict.noise_floor == pytest.approx(1.96 * 2**0.5 * 50.0)
+    submission = await bench.grade("good", task=task)
+    assert (submission.score, submission.repeat_scores, submission.noise_floor) == (100.0, (), None)

@@ -8,6 +8,7 @@ import pytest
 from envs.alfworld import ALFWorldEnv
 from envs.alfworld_expert import expert_trajectory
 from envs.alfworld_games import generate_games
+from envs.protocol_chat import ChatProtocol
 from envs.protocols import get_protocol
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.rollout import RolloutSpec, play_episode
@@ -50,10 +51,18 @@ def env() -> ALFWorldEnv:
 
 
 async def play(
-    env: ALFWorldEnv, game: Path, policy: ScriptedPolicy, *, max_steps: int = 50
+    env: ALFWorldEnv,
+    game: Path,
+    policy: ScriptedPolicy,
+    *,
+    max_steps: int = 50,
+    max_episode_tokens: int | None = None,
 ) -> ItemOutcome:
     spec = RolloutSpec(
-        protocol="chat", sampling=Sampling(max_tokens=16, stop=CHAT.stop), max_steps=max_steps
+        protocol="chat",
+        sampling=Sampling(max_tokens=16),
+        max_steps=max_steps,
+        max_episode_tokens=max_episode_tokens,
     )
     episode = Episode(
         episode_id="e",
@@ -104,3 +113,18 @@ async def test_a_broken_game_is_an_error_and_no_score(env: ALFWorldEnv, tmp_path
     outcome = await play(env, broken, ScriptedPolicy([]))
     assert (outcome.status, outcome.score) == (ItemStatus.ENV_ERROR, None)
     assert outcome.detail["error"]
+
+
+async def test_an_episode_ends_with_its_token_budget(env: ALFWorldEnv, game: Path) -> None:
+    outcome = await play(env, game, ScriptedPolicy(["go to nowhere 1"] * 9), max_episode_tokens=10)
+    assert (outcome.score, outcome.num_steps, outcome.num_tokens) == (0.0, 3, 12)
+    assert outcome.detail["ended_by"] == "token_budget"
+
+
+async def test_what_ends_a_completion_is_the_protocols(env: ALFWorldEnv, game: Path) -> None:
+    policy = ScriptedPolicy(["look"])
+    protocol = ChatProtocol(stop=("\n",))
+    spec = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=16), max_steps=1)
+    episode = Episode(episode_id="e", env_id="x", env_kwargs={}, options={"game": str(game)})
+    await play_episode(env, episode, policy=policy, protocol=protocol, spec=spec)
+    assert policy.requests[0].sampling.stop == ("\n",)
