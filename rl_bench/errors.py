@@ -3,6 +3,7 @@
     RlBenchError
     ├── ConfigError        a config value, an override or a name that does not exist  (exit 2)
     ├── PreflightError     the machine lacks what the plan needs: data, model, disk   (exit 2)
+    ├── DataError          a data set could not be fetched, or is damaged             (exit 1)
     ├── SweepConflictError the sweep name is in use, or fixed to another config       (exit 2)
     ├── WorkspaceError     the run's folder could not be made or read
     ├── SubmissionError    a checkpoint that cannot be graded: the agent's fault, a 4xx
@@ -50,6 +51,10 @@ class ConfigError(RlBenchError):
 
 class PreflightError(RlBenchError):
     """The machine lacks something that the plan needs."""
+
+
+class DataError(RlBenchError):
+    """A file of a data set could not be had from its source, or is not what it must be."""
 
 
 class SweepConflictError(RlBenchError):
