@@ -157,11 +157,13 @@ def aggregate(
     max_error_fraction: float = 0.05,
     metrics: Mapping[str, float] | None = None,
     duration_s: float = 0.0,
+    score: float | None = None,
 ) -> EvalResult:
     """Turns item outcomes into a result with an explicit denominator.
 
     The denominator is every item. Items in error count as not solved, and are shown beside the
-    score; when their fraction exceeds ``max_error_fraction`` the score is ``None``.
+    score; when their fraction exceeds ``max_error_fraction`` the score is ``None``. A task whose
+    ``score`` is no mean of its items' scores hands it in, and states what items in error do to it.
 
     Raises:
         ValueError: ``items`` is empty.
@@ -171,10 +173,12 @@ def aggregate(
     broken = [item for item in items if item.status is not ItemStatus.OK]
     num_errors = len(broken)
     void = num_errors > max_error_fraction * len(items)
-    solved = sum(item.score or 0.0 for item in items if item.status is ItemStatus.OK)
+    if score is None:
+        solved = sum(item.score or 0.0 for item in items if item.status is ItemStatus.OK)
+        score = 100.0 * solved / len(items)
     return EvalResult(
         task=task,
-        score=None if void else 100.0 * solved / len(items),
+        score=None if void else score,
         failure=_why_void(broken, num_items=len(items)) if void else "",
         num_items=len(items),
         num_errors=num_errors,
