@@ -92,14 +92,22 @@ def _layout(spec: RunSpec) -> str:
 def _api(spec: RunSpec) -> str:
     several = len(spec.tasks) > 1
     one = spec.tasks[0].name
+    is_noise_known = any(task.num_repeats > 1 for task in spec.tasks)
+    figures = (
+        '"score": 93.28, "baseline_score": 4.85, "improvement": 88.43, '
+        + ('"within_noise": false, ' if is_noise_known else "")
+        + '"best": {"submission_id": 8, "score": 93.28}'
+    )
     reply = (
-        '{"submission_id": 8, "total_submissions": 8, "tasks": {"'
-        + one
-        + '": {"score": 93.28, "baseline_score": 4.85, "improvement": 88.43, '
-        '"best": {"submission_id": 8, "score": 93.28}}}}'
+        f'{{"submission_id": 8, "total_submissions": 8, "tasks": {{"{one}": {{{figures}}}}}}}'
         if several
-        else '{"submission_id": 8, "score": 93.28, "baseline_score": 4.85, "improvement": 88.43, '
-        '"best": {"submission_id": 8, "score": 93.28}, "total_submissions": 8}'
+        else f'{{"submission_id": 8, {figures}, "total_submissions": 8}}'
+    )
+    noise = (
+        "\n`within_noise` is true when the improvement is no larger than the noise floor, by which "
+        "two\ngradings of one checkpoint can differ; null: the task's noise was not measured.\n"
+        if is_noise_known
+        else ""
     )
     task_field = (
         f'\n`"task": "{one}"` grades on that task only; without it on all of them.\n'
@@ -115,7 +123,7 @@ def _api(spec: RunSpec) -> str:
 answers when the score is there:
 
     {reply}
-{task_field}
+{noise}{task_field}
 `"wait": false` answers at once with 202 and a `status_url` to poll. Other requests:
 
     curl -s "$GRADING_SERVER_URL/submissions/8"   # one submission

@@ -18,6 +18,11 @@ def repeatability_limit(scores: Sequence[float]) -> float | None:
     return COVERAGE_FACTOR * stdev(scores) if len(scores) > 1 else None
 
 
+def floor_of_mean(floors: Sequence[float]) -> float | None:
+    """The noise floor of the mean of several tasks' scores, whose noise is independent."""
+    return math.hypot(*floors) / len(floors) if floors else None
+
+
 def within_noise(difference: float | None, floor: float | None) -> bool | None:
     """Whether a difference of two scores lies within the floor; ``None`` when either is unknown."""
     if difference is None or floor is None:

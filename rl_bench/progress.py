@@ -26,6 +26,8 @@ from rl_bench.run_table import (
     duration,
     failed_column,
     fit,
+    gain,
+    gain_words,
     number,
     numbers,
     plural,
@@ -249,7 +251,7 @@ def _live_columns(
         Column(heading="state", cells=states, styles=styles),
         numbers("base", [number(task.baseline) for task in tasks]),
         numbers("best", [number(task.best) for task in tasks]),
-        numbers("gain", [number(task.improvement, signed=True) for task in tasks]),
+        numbers("gain", [gain(task) for task in tasks]),
         numbers("subs", [str(task.num_submissions) for task in tasks], drop=1),
         failed_column(tasks),
         numbers("left", of_run(left)),
@@ -290,8 +292,7 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
         lines.append(f"warning: {new.last_warning}")
     if new.is_final and (old is None or not old.is_final):
         lines.append(
-            f"baseline {number(new.baseline)}, best {number(new.best)}, "
-            f"gain {number(new.improvement, signed=True)}, "
+            f"baseline {number(new.baseline)}, best {number(new.best)}, {gain_words(new)}, "
             f"{plural(new.num_submissions, 'submission')}, {duration(new.duration_s)}"
         )
     return lines
@@ -300,13 +301,23 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
 def _task_changes(old: TaskView, new: TaskView) -> list[str]:
     lines = []
     if (old.baseline, old.baseline_failure) != (new.baseline, new.baseline_failure):
-        why = f" ({new.baseline_failure})" if new.baseline_failure else ""
-        lines.append(f"{new.task} baseline {number(new.baseline)}{why}")
+        lines.append(f"{new.task} baseline {number(new.baseline)}{_baseline_remarks(new)}")
     if old.num_graded + old.num_failed != new.num_graded + new.num_failed:
         what = f"submission {new.last_submission_id}"
         if new.last_score is None:
             lines.append(f"{new.task} {what} has no score: {new.last_failure}")
         else:
-            best = f"best {number(new.best)}, gain {number(new.improvement, signed=True)}"
-            lines.append(f"{new.task} {what} scored {number(new.last_score)} ({best})")
+            remarks = [f"best {number(new.best)}", gain_words(new)]
+            remarks += [new.last_missing] if new.last_missing else []
+            score = number(new.last_score)
+            lines.append(f"{new.task} {what} scored {score} ({', '.join(remarks)})")
     return lines
+
+
+def _baseline_remarks(task: TaskView) -> str:
+    remarks = [task.baseline_failure or task.baseline_missing]
+    if task.noise_floor is not None:
+        times = len(task.baseline_scores)
+        remarks.append(f"noise floor {number(task.noise_floor)} from {times} gradings")
+    text = ", ".join(filter(None, remarks))
+    return f" ({text})" if text else ""

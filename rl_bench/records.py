@@ -6,7 +6,9 @@ submission and task), `ITEMS` (one row an evaluated item, the baseline's as ``su
 
 Submissions, items and events of *all* attempts are kept, with their ``attempt``. Only the last
 attempt counts for a run's row: join on ``runs.attempt`` to leave earlier ones out. A missing score
-is null with a ``failure``, never zero. Times are UTC; ``_s`` is seconds; scores are 0 to 100.
+is null with a ``failure``, never zero. An ``item_id`` names the same item in every evaluation of
+its task, so that paired tests join checkpoints on it. Times are UTC; ``_s`` is seconds; scores are
+0 to 100.
 """
 
 import json
@@ -23,7 +25,7 @@ from rl_bench.config import RunSpec, TaskConfig
 from rl_bench.events import BaselineGraded, Entry, Item, SubmissionGraded
 from rl_bench.run_view import RunView
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BASELINE_ID = 0
 """The ``submission_id`` of the base model's own evaluation; submissions count from 1."""
 
@@ -34,6 +36,7 @@ _ARROW: dict[object, pa.DataType] = {
     bool: pa.bool_(),
     datetime: pa.timestamp("us", tz="UTC"),
     tuple[str, ...]: pa.list_(pa.string()),
+    tuple[float, ...]: pa.list_(pa.float64()),
     tuple[tuple[str, float], ...]: pa.map_(pa.string(), pa.float64()),
 }
 
@@ -59,10 +62,15 @@ class RunRow:
         is_infrastructure: Ended by the runner: leave the row out of every mean.
         attempt, num_attempts: The last attempt (from 0), which this row tells of, and their number.
         baseline_score: The base model's; null with ``baseline_failure``.
+        baseline_scores: When it was graded more than once, the scores whose mean that is.
+        baseline_num_errors: Its items without a verdict; null until it is graded.
+        noise_floor: What two gradings of one checkpoint differ by, points, see `rl_bench.noise`;
+            null when the base model was graded once.
         first_score: Of the earliest submission that has a score.
         best_score, best_submission_id: The highest score, and the first submission that had it.
         best_unchanged: That submission was the base model itself.
         improvement: ``best_score - baseline_score``, points.
+        within_noise: It lies within ``noise_floor``; null when either is.
         num_submissions: Accepted for this task = graded + failed + pending.
         num_rejected: Requests of the whole run that were answered 4xx.
         budget_used_s: On the run's clock, as last recorded.
@@ -94,11 +102,15 @@ class RunRow:
     num_attempts: int
     baseline_score: float | None
     baseline_failure: str
+    baseline_scores: tuple[float, ...]
+    baseline_num_errors: int | None
+    noise_floor: float | None
     first_score: float | None
     best_score: float | None
     best_submission_id: int | None
     best_unchanged: bool
     improvement: float | None
+    within_noise: bool | None
     num_submissions: int
     num_graded: int
     num_failed: int
@@ -129,6 +141,7 @@ class SubmissionRow:
         status: ``graded`` (has a score), ``failed`` (null score with ``failure``) or ``pending``.
         best_so_far: The attempt's highest score on the task up to and with this verdict.
         improvement: ``score`` less the attempt's baseline, points.
+        within_noise: It lies within the noise floor of the attempt's baseline; null: unknown.
         content_hash: Of the snapshot; equal hashes are equal checkpoints.
         duplicate_of: The earlier submission with the same content; ``reused``: its verdict was
             taken.
@@ -150,6 +163,7 @@ class SubmissionRow:
     failure: str
     best_so_far: float | None
     improvement: float | None
+    within_noise: bool | None
     content_hash: str
     model_path: str
     code_revision: str
@@ -175,7 +189,8 @@ class ItemRow:
     """Table ``items``: one row an evaluated question or episode.
 
     Attributes:
-        submission_id: 0 is the base model's own evaluation.
+        submission_id: 0 is the base model's own evaluation; of several, the first.
+        item_id: Stable and unique within the task's evaluation set.
         status: ``ok``, or why there is no verdict; ``score`` in [0, 1], null unless ``ok``.
         detail: What the task found worth keeping, a JSON object.
     """
@@ -259,11 +274,15 @@ def run_rows(view: RunView, spec: RunSpec) -> list[RunRow]:
             num_attempts=view.num_attempts,
             baseline_score=view.tasks[name].baseline,
             baseline_failure=view.tasks[name].baseline_failure,
+            baseline_scores=view.tasks[name].baseline_scores,
+            baseline_num_errors=view.tasks[name].baseline_num_errors,
+            noise_floor=view.tasks[name].noise_floor,
             first_score=view.tasks[name].first,
             best_score=view.tasks[name].best,
             best_submission_id=view.tasks[name].best_submission_id,
             best_unchanged=view.tasks[name].best_unchanged,
             improvement=view.tasks[name].improvement,
+            within_noise=view.tasks[name].within_noise,
             num_submissions=view.tasks[name].num_submissions,
             num_graded=view.tasks[name].num_graded,
             num_failed=view.tasks[name].num_failed,

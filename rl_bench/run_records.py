@@ -23,6 +23,7 @@ from rl_bench.events import (
     SubmissionAccepted,
     SubmissionGraded,
 )
+from rl_bench.noise import within_noise
 from rl_bench.records import (
     BASELINE_ID,
     EVENTS,
@@ -115,6 +116,7 @@ class RunRecords:
                 failure="",
                 best_so_far=None,
                 improvement=None,
+                within_noise=None,
                 content_hash=event.content_hash,
                 model_path=event.model_path,
                 code_revision=event.code_revision,
@@ -143,13 +145,15 @@ class RunRecords:
         self._add_items(submission_id, evaluation)
         task = self.view.tasks[evaluation.task]
         score = score_of(evaluation)
+        improvement = difference(score, task.baseline)
         self._rows[key] = replace(
             accepted,
             status="failed" if score is None else "graded",
             score=score,
             failure=failure_of(evaluation),
             best_so_far=task.best,
-            improvement=difference(score, task.baseline),
+            improvement=improvement,
+            within_noise=within_noise(improvement, task.noise_floor),
             reused=evaluation.reused,
             queue_s=evaluation.queue_s,
             load_s=evaluation.load_s,

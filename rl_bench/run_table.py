@@ -15,6 +15,7 @@ from rl_bench.events import RunState
 from rl_bench.run_view import RunView, TaskView
 
 DEFAULT_WIDTH = 120
+WITHIN_NOISE = "~"
 _GAP = "  "
 _MIN_WORD_WIDTH = 6
 
@@ -153,6 +154,18 @@ def number(value: float | None, *, signed: bool = False) -> str:
     if value is None:
         return "–"
     return f"{value:+.1f}" if signed else f"{value:.1f}"
+
+
+def gain(view: RunView | TaskView) -> str:
+    """The improvement in a cell, marked where it lies within the noise floor."""
+    return number(view.improvement, signed=True) + (WITHIN_NOISE if view.within_noise else "")
+
+
+def gain_words(view: RunView | TaskView) -> str:
+    """The improvement in a line of text."""
+    return f"gain {number(view.improvement, signed=True)}" + (
+        " within the noise" if view.within_noise else ""
+    )
 
 
 def plural(num: int, noun: str) -> str:

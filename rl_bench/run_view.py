@@ -9,6 +9,7 @@ the last attempt's baseline and submissions count. The tables keep earlier attem
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,7 @@ from rl_bench.events import (
     SubmissionGraded,
     SubmissionRejected,
 )
+from rl_bench.noise import floor_of_mean, within_noise
 
 
 def score_of(evaluation: Evaluation) -> float | None:
@@ -45,6 +47,15 @@ def failure_of(evaluation: Evaluation) -> str:
     return evaluation.failure or "no score"
 
 
+def missing_items(evaluation: Evaluation) -> str:
+    """Its items without a verdict, by kind: ``12 of 805 unjudged``; empty when each has one."""
+    if not evaluation.num_errors:
+        return ""
+    kinds = Counter(item.status for item in evaluation.items if item.score is None)
+    counts = kinds.most_common() or [("without a verdict", evaluation.num_errors)]
+    return ", ".join(f"{num} of {evaluation.num_items} {kind}" for kind, num in counts)
+
+
 def difference(score: float | None, baseline: float | None) -> float | None:
     """``score - baseline`` in points, or None when either is missing."""
     return None if score is None or baseline is None else score - baseline
@@ -56,11 +67,18 @@ class TaskView:
 
     Attributes:
         baseline: The base model's score, 0 to 100; None until graded, or when that failed.
+        baseline_scores: When it was graded more than once, the scores whose mean ``baseline`` is.
+        noise_floor: What two gradings of one checkpoint differ by, points, see `rl_bench.noise`;
+            None when the base model was graded once.
+        baseline_missing: Its items without a verdict in words, see `missing_items`.
         first, first_submission_id: The earliest submission with a score: what later ones built on.
         best: The highest score of a submission; None while there is none.
         best_submission_id: The first submission that reached ``best``.
         best_unchanged: That submission was the base model itself.
         num_submissions: Accepted for this task.
+        last_missing: The latest graded submission's items without a verdict in words.
+        num_incomplete: Submissions with a score although some items have no verdict, and the words
+            for the latest of them in ``incomplete_example``.
         queue_s: Seconds that evaluations waited for a grader, the baseline's included.
         load_s: Seconds spent loading weights.
         grading_s: Seconds of evaluation proper.
@@ -69,6 +87,10 @@ class TaskView:
     task: str
     baseline: float | None = None
     baseline_failure: str = ""
+    baseline_scores: tuple[float, ...] = ()
+    baseline_num_errors: int | None = None
+    baseline_missing: str = ""
+    noise_floor: float | None = None
     first: float | None = None
     first_submission_id: int | None = None
     best: float | None = None
@@ -78,6 +100,9 @@ class TaskView:
     last_submission_id: int | None = None
     last_score: float | None = None
     last_failure: str = ""
+    last_missing: str = ""
+    num_incomplete: int = 0
+    incomplete_example: str = ""
     queue_s: float = 0.0
     load_s: float = 0.0
     grading_s: float = 0.0
@@ -90,6 +115,11 @@ class TaskView:
     def improvement(self) -> float | None:
         """``best`` less ``baseline``, in points."""
         return difference(self.best, self.baseline)
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether ``improvement`` lies within the noise floor; None when either is unknown."""
+        return within_noise(self.improvement, self.noise_floor)
 
     @property
     def num_graded(self) -> int:
@@ -118,6 +148,10 @@ class TaskView:
         self._take(evaluation)
         self.baseline = score_of(evaluation)
         self.baseline_failure = failure_of(evaluation)
+        self.baseline_scores = evaluation.repeat_scores
+        self.baseline_num_errors = evaluation.num_errors
+        self.baseline_missing = missing_items(evaluation)
+        self.noise_floor = evaluation.noise_floor
 
     def fold_submission(self, evaluation: Evaluation, *, submission_id: int, is_base: bool) -> None:
         """Takes a submission's evaluation; a score above ``best`` becomes the best.
@@ -131,10 +165,14 @@ class TaskView:
         self.last_submission_id = submission_id
         self.last_score = score
         self.last_failure = failure_of(evaluation)
+        self.last_missing = missing_items(evaluation)
         self._failed.discard(submission_id)
         (self._failed if score is None else self._graded).add(submission_id)
         if score is None:
             return
+        if self.last_missing:
+            self.num_incomplete += 1
+            self.incomplete_example = f"submission {submission_id}: {self.last_missing}"
         if self.first_submission_id is None or submission_id < self.first_submission_id:
             self.first, self.first_submission_id = score, submission_id
         if self.best is None or score > self.best:
@@ -218,6 +256,13 @@ class RunView:
     def improvement(self) -> float | None:
         """Best less baseline, in points; for several tasks the mean, None unless complete."""
         return _mean(task.improvement for task in self.tasks.values())
+
+    @property
+    def within_noise(self) -> bool | None:
+        """Whether ``improvement`` lies within the noise; None unless each task's is known."""
+        floors = [task.noise_floor for task in self.tasks.values() if task.noise_floor is not None]
+        complete = len(floors) == len(self.tasks)
+        return within_noise(self.improvement, floor_of_mean(floors) if complete else None)
 
     @property
     def num_graded(self) -> int:

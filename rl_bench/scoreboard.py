@@ -18,6 +18,7 @@ from rl_bench.events import (
     SubmissionAccepted,
     SubmissionGraded,
 )
+from rl_bench.noise import within_noise
 from rl_bench.wire import Best, SubmissionStatus, SubmissionView, TaskScore, view_body
 
 INVALID = "invalid_submission"
@@ -182,10 +183,12 @@ class Scoreboard:
         """Everything as JSON for the agent; `scores.json` holds the same."""
         best = {name: self.best(name) for name in self._names}
         baseline = {name: _rounded(score_of(self.baseline.get(name))) for name in self._names}
+        noise = {name: _rounded(self._noise_floor(name)) for name in self._names}
         shown = {name: found and found.model_dump(mode="json") for name, found in best.items()}
         first = self._names[0]
         return {
             "baseline_score": baseline if self.is_multi else baseline[first],
+            "noise_floor": noise if self.is_multi else noise[first],
             "best": shown if self.is_multi else shown[first],
             "total_submissions": len(self.submissions),
             "submissions": [self.body(submission) for submission in self.submissions],
@@ -199,8 +202,13 @@ class Scoreboard:
             score=_rounded(score),
             baseline_score=_rounded(baseline),
             improvement=_rounded(improvement),
+            within_noise=within_noise(improvement, self._noise_floor(task)),
             best=self.best(task),
         )
+
+    def _noise_floor(self, task: str) -> float | None:
+        verdict = self.baseline.get(task)
+        return None if verdict is None else verdict.noise_floor
 
 
 def _rounded(value: float | None) -> float | None:

@@ -17,11 +17,13 @@ from rich.text import Text
 from rl_bench.config import SinkConfig
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import (
+    WITHIN_NOISE,
     Column,
     PlannedRun,
     duration,
     failed_column,
     fit,
+    gain,
     number,
     numbers,
     state_words,
@@ -43,8 +45,10 @@ _LEGEND = {
     "first": "the score of the first submission that has one",
     "best": "the highest score of a submission",
     "gain": "best less base, in points",
+    "noise": "the noise floor: 95 of 100 times two gradings of one checkpoint differ by less",
     "used": "of the agent's budget",
     _UNCHANGED: "the best is the base model itself, submitted unchanged",
+    WITHIN_NOISE: "the gain is within the noise floor: it may be chance",
     "–": "no score, which is not 0",
     "timed_out": "the budget was used up, a normal end",
 }
@@ -80,7 +84,7 @@ def exit_code(views: Mapping[str, RunView], run_ids: Iterable[str]) -> int:
 
 
 def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[Failure]:
-    """Everything that went wrong, by class: ends, void baselines and submissions, rejections.
+    """Everything that went wrong, by class: ends, rejections, verdicts void or incomplete.
 
     Ends ``completed`` and ``timed_out`` are no failures. A run with no view is ``not_started``, one
     with no end ``unfinished``; both need the command again, like infrastructure.
@@ -114,6 +118,13 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
                 example = f"{where}: {task.last_failure}" if task.last_failure else where
                 num = task.num_failed
                 add("submission_without_score", is_infra=False, example=example, num=num)
+            if task.baseline_missing and not task.baseline_failure:
+                example = f"{where}, baseline: {task.baseline_missing}"
+                add("items_without_verdict", is_infra=False, example=example)
+            if task.num_incomplete:
+                example = f"{where}, {task.incomplete_example}"
+                num = task.num_incomplete
+                add("items_without_verdict", is_infra=False, example=example, num=num)
     ordered = sorted(counts.items(), key=lambda item: (not item[0][1], -item[1], item[0][0]))
     return [Failure(kind, num, infra, examples[kind, infra]) for (kind, infra), num in ordered]
 
@@ -137,7 +148,8 @@ def run_columns(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> lis
         numbers("base", [number(task.baseline) for task in tasks]),
         numbers("first", [number(task.first) for task in tasks], drop=1),
         numbers("best", [_best(task) for task in tasks]),
-        numbers("gain", [number(task.improvement, signed=True) for task in tasks]),
+        numbers("gain", [gain(task) for task in tasks]),
+        *_noise_columns(tasks),
         numbers("subs", [str(task.num_submissions) for task in tasks], drop=2),
         failed_column(tasks),
         numbers("used", used, drop=5),
@@ -149,8 +161,9 @@ def run_table(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, width
     """The table of runs in ``width`` terminal cells, and a legend of the terms in it."""
     columns = fit(run_columns(views, plan), width=width)
     words = {cell for column in columns for cell in (column.heading, *column.cells)}
-    if any(word.endswith(_UNCHANGED) for word in words):
-        words.add(_UNCHANGED)
+    for mark in (_UNCHANGED, WITHIN_NOISE):
+        if any(word.endswith(mark) for word in words):
+            words.add(mark)
     legend = [Text(f"{term:9}  {text}") for term, text in _LEGEND.items() if term in words]
     return Text("\n").join([table_text(columns, width=width), Text(), *legend])
 
@@ -232,6 +245,13 @@ def result_lines(paths: SweepPaths, *, sink: SinkConfig) -> list[str]:
 
 def _best(task: TaskView) -> str:
     return number(task.best) + (_UNCHANGED if task.best_unchanged else "")
+
+
+def _noise_columns(tasks: Sequence[TaskView]) -> list[Column]:
+    """The noise floors; no column where none was measured."""
+    if all(task.noise_floor is None for task in tasks):
+        return []
+    return [numbers("noise", [number(task.noise_floor) for task in tasks], drop=1)]
 
 
 def _line(console: Console, text: str) -> None:

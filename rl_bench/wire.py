@@ -43,11 +43,15 @@ class Best(Frozen):
 
 
 class TaskScore(Frozen):
-    """A submission's figures on one task, 0 to 100 and points; None: there is none."""
+    """A submission's figures on one task, 0 to 100 and points; None: there is none.
+
+    ``within_noise``: the improvement is no larger than what gradings of one checkpoint differ by.
+    """
 
     score: float | None
     baseline_score: float | None
     improvement: float | None
+    within_noise: bool | None = None
     best: Best | None
 
 

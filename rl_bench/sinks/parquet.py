@@ -22,7 +22,8 @@ from rl_bench.records import RUNS, SCHEMAS, RunRow, RunSnapshot, to_batch
 from rl_bench.run_records import records_of
 
 _MARK = b"ledger_mark"
-_NOT_IN_CSV = ("tasks", "spec")
+_VERSION = b"schema_version"
+_NOT_IN_CSV = ("tasks", "baseline_scores", "spec")
 
 
 class ParquetSink:
@@ -78,7 +79,7 @@ class ParquetSink:
         return self.folder / table / f"{run_id}.parquet"
 
     def _mark_of(self, run_id: str) -> str:
-        """The ledger mark that the run's tables were last written at; empty if never."""
+        """The ledger mark that the run's tables were last written at; empty if never like this."""
         path = self._path("runs", run_id)
         if not path.exists():
             return ""
@@ -86,6 +87,8 @@ class ParquetSink:
             metadata = pq.read_metadata(path).metadata or {}
         except (OSError, pa.ArrowException):
             return ""  # Damaged: it is written again.
+        if metadata.get(_VERSION) != RUNS.metadata[_VERSION]:
+            return ""  # Tables of two schemas in one folder could not be read as one.
         return str(metadata.get(_MARK, b"").decode())
 
     def _write(self, table: str, snapshot: RunSnapshot, rows: pa.Table) -> None:

@@ -38,7 +38,7 @@ CLOSE_TIMEOUT_S = 60.0
 MAX_FAILURES = 3
 """Failures in a row after which the mirror stops trying."""
 
-_NOT_COMPARED = ("tasks", "spec")
+_NOT_COMPARED = ("tasks", "baseline_scores", "spec")
 
 
 @dataclass(slots=True)
@@ -291,6 +291,8 @@ def _point(row: SubmissionRow, *, prefix: str) -> dict[str, Value]:
     }
     if row.improvement is not None:
         point[f"{prefix}improvement"] = row.improvement
+    if row.within_noise is not None:
+        point[f"{prefix}within_noise"] = row.within_noise
     return point | {f"{prefix}metrics/{name}": value for name, value in row.metrics}
 
 
@@ -304,6 +306,7 @@ def _summary(view: RunView) -> dict[str, Value]:
         "baseline_score": view.baseline,
         "best_score": view.best,
         "best_improvement": view.improvement,
+        "within_noise": view.within_noise,
         "num_submissions": view.num_submissions,
         "num_graded": view.num_graded,
         "num_failed": view.num_failed,
@@ -312,11 +315,14 @@ def _summary(view: RunView) -> dict[str, Value]:
     }
     if view.state is RunState.FINISHED:
         fields["final_budget_used_s"] = view.budget_used_s
-    if len(view.tasks) > 1:
-        for name, task in view.tasks.items():
+    is_multi = len(view.tasks) > 1
+    for name, task in view.tasks.items():
+        fields[f"{name}/noise_floor" if is_multi else "noise_floor"] = task.noise_floor
+        if is_multi:
             fields[f"{name}/baseline_score"] = task.baseline
             fields[f"{name}/best_score"] = task.best
             fields[f"{name}/best_improvement"] = task.improvement
+            fields[f"{name}/within_noise"] = task.within_noise
     return {name: value for name, value in fields.items() if value is not None}
 
 

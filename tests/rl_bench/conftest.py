@@ -35,6 +35,7 @@ from rl_bench.events import (
     SubmissionRejected,
 )
 from rl_bench.ledger import Ledger
+from rl_bench.noise import repeatability_limit
 from rl_bench.paths import SweepPaths
 
 
@@ -105,9 +106,14 @@ class Story:
             StateChanged(state=RunState.BASELINE),
         )
 
-    def baseline(self, *scores: float | None) -> "Story":
+    def baseline(self, *scores: float | None, repeat_scores: tuple[float, ...] = ()) -> "Story":
         evaluations = tuple(
-            make_evaluation(score, task=task.name)
+            make_evaluation(score, task=task.name).model_copy(
+                update={
+                    "repeat_scores": repeat_scores,
+                    "noise_floor": repeatability_limit(repeat_scores),
+                }
+            )
             for score, task in zip(scores, self.spec.tasks, strict=True)
         )
         return self.add(

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -28,6 +29,7 @@ from rl_bench.grading import GradeJob
 from rl_bench.grading_api import GradingServer
 from rl_bench.grading_desk import GradingDesk
 from rl_bench.ledger import Ledger, read_ledger
+from rl_bench.noise import repeatability_limit
 from rl_bench.paths import RunPaths
 from rl_bench.submission import SubmissionStore
 from rl_bench.tasks.base import EvalContext, EvalResult, Task
@@ -63,7 +65,10 @@ def value_of(folder: Path) -> float:
 
 
 def make_spec(
-    *tasks: str, budget: BudgetConfig | None = None, agent: AgentConfig | None = None
+    *tasks: str,
+    budget: BudgetConfig | None = None,
+    agent: AgentConfig | None = None,
+    num_repeats: int = 1,
 ) -> RunSpec:
     """A run on ``tasks``, mode multi for several of them."""
     names = tasks or ("alfworld",)
@@ -72,7 +77,14 @@ def make_spec(
         driver=DriverConfig(name="none"),
         mode=ModeConfig(name="multi" if len(names) > 1 else "free", rules="Do as you like."),
         tasks=tuple(
-            TaskConfig(name=name, kind="k", level="L1", source=DataSource.BUILTIN, max_tokens=10)
+            TaskConfig(
+                name=name,
+                kind="k",
+                level="L1",
+                source=DataSource.BUILTIN,
+                max_tokens=10,
+                num_repeats=num_repeats,
+            )
             for name in names
         ),
         model=ModelConfig(name="tiny", kind="tiny"),
@@ -110,6 +122,7 @@ class ScriptedGrade:
         jobs: What it was asked.
         errors: Raised one after the other, before anything is scored.
         broken: These tasks have no score.
+        spread: A base model that is graded more than once scores up to this much more, each time.
         gate: Grading waits while it is cleared.
     """
 
@@ -118,6 +131,7 @@ class ScriptedGrade:
         self.errors: list[Exception] = []
         self.broken: set[str] = set()
         self.queue_s = 0.0
+        self.spread = 0.0
         self.gate = threading.Event()
         self.gate.set()
 
@@ -126,17 +140,22 @@ class ScriptedGrade:
         await asyncio.to_thread(self.gate.wait, 20)
         if self.errors:
             raise self.errors.pop(0)
-        return tuple(
-            Evaluation(
-                task=task.name,
-                score=None if task.name in self.broken else value_of(job.snapshot),
-                failure="2 of 3 items could not be evaluated" if task.name in self.broken else "",
-                num_items=3,
-                num_errors=0,
-                evaluator_version="1",
-                queue_s=self.queue_s,
-            )
-            for task in job.tasks
+        return tuple(self._verdict(job, task) for task in job.tasks)
+
+    def _verdict(self, job: GradeJob, task: TaskConfig) -> Evaluation:
+        num = task.num_repeats if job.submission_id is None else 1
+        first = value_of(job.snapshot)
+        scores = [first + self.spread * n for n in range(num)]
+        return Evaluation(
+            task=task.name,
+            score=None if task.name in self.broken else fmean(scores),
+            failure="2 of 3 items could not be evaluated" if task.name in self.broken else "",
+            num_items=3,
+            num_errors=0,
+            evaluator_version="1",
+            repeat_scores=tuple(scores) if num > 1 else (),
+            noise_floor=repeatability_limit(scores),
+            queue_s=self.queue_s,
         )
 
 

@@ -66,6 +66,28 @@ def test_published_form_of_a_submission(tmp_path: Path) -> None:
     assert isinstance(graded, SubmissionGraded)
 
 
+def test_a_reply_says_whether_the_improvement_is_within_the_noise(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, make_spec(num_repeats=3))
+    scene.grade.spread = 1.0
+    with scene.serving():
+        chance = submit(scene, scene.checkpoint("one", value=8)).json()
+        better = submit(scene, scene.checkpoint("two", value=9)).json()
+        scores = get(scene, "scores").json()
+    assert (chance["baseline_score"], chance["improvement"]) == (6.0, 2.0)
+    assert (chance["within_noise"], better["within_noise"]) == (True, False)
+    assert scores["noise_floor"] == 2.77
+    assert [body["within_noise"] for body in scores["submissions"]] == [True, False]
+    assert '"within_noise": true' in (scene.workspace.root / "scores.json").read_text()
+    assert "`within_noise` is true" in (scene.workspace.root / "instructions.md").read_text()
+
+
+def test_noise_that_was_not_measured_is_null_and_not_explained(tmp_path: Path) -> None:
+    with Scene(tmp_path, make_spec()).serving() as scene:
+        reply = submit(scene, scene.checkpoint("one", value=9)).json()
+    assert reply["within_noise"] is None
+    assert "within_noise" not in (scene.workspace.root / "instructions.md").read_text()
+
+
 def test_acceptance_is_on_disk_before_the_grader_is_asked(tmp_path: Path) -> None:
     with Scene(tmp_path, make_spec()).serving() as scene:
         scene.grade.gate.clear()

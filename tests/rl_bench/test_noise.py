@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_bench.noise import repeatability_limit, within_noise
+from rl_bench.noise import floor_of_mean, repeatability_limit, within_noise
 
 
 def test_the_floor_is_the_repeatability_limit() -> None:
@@ -19,3 +19,9 @@ def test_one_grading_tells_no_noise() -> None:
 @pytest.mark.parametrize(("difference", "inside"), [(0.5, True), (-2.0, True), (2.1, False)])
 def test_a_gain_is_held_against_the_floor(difference: float, inside: bool) -> None:
     assert within_noise(difference, 2.0) is inside
+
+
+def test_independent_noise_averages_out_over_tasks() -> None:
+    assert floor_of_mean([3.0, 4.0]) == 2.5
+    assert floor_of_mean([2.0] * 4) == 1.0
+    assert floor_of_mean([]) is None

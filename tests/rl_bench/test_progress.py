@@ -72,18 +72,30 @@ def test_changes_tell_each_thing_once(story: MakeStory) -> None:
     plan = planned({run.run_id: run.spec})
     first = {run.run_id: fold_all(run.run_id, run.entries)}
     label = "reference/none sft_only alfworld seed 0: "
-    assert changes({}, first, plan) == [label + "running", label + "alfworld baseline 5.0"]
+    assert changes({}, first, plan) == [
+        label + "running",
+        label + "alfworld baseline 5.0 (1 of 3 env_error)",
+    ]
     assert changes(first, first, plan) == []
     run.submit(1, 20.0).reject().warn("disk is filling").finish(RunEnd.TIMED_OUT, detail="why")
     second = {run.run_id: fold_all(run.run_id, run.entries)}
     told = changes(first, second, plan)
     assert told[:4] == [
         label + "timed_out (why)",
-        label + "alfworld submission 1 scored 20.0 (best 20.0, gain +15.0)",
+        label + "alfworld submission 1 scored 20.0 (best 20.0, gain +15.0, 1 of 3 env_error)",
         label + "1 request rejected so far, the last: adapter_only: m",
         label + "warning: disk is filling",
     ]
     assert told[4].startswith(label + "baseline 5.0, best 20.0, gain +15.0, 1 submission, ")
+
+
+def test_changes_tell_the_noise_where_it_was_measured(story: MakeStory) -> None:
+    run = story("r").start().baseline(50.0, repeat_scores=(49.0, 51.0)).submit(1, 50.4).finish()
+    told = changes({}, {"r": fold_all("r", run.entries)}, planned({"r": run.spec}))
+    assert told[1].endswith("baseline 50.0 (1 of 3 env_error, noise floor 3.9 from 2 gradings)")
+    assert "(best 50.4, gain +0.4 within the noise, 1 of 3 env_error)" in told[2]
+    assert "best 50.4, gain +0.4 within the noise, 1 submission" in told[3]
+    assert "+0.4~" in text_of({"r": fold_all("r", run.entries)}, [run])
 
 
 def test_changes_name_a_failure_and_a_new_attempt(story: MakeStory) -> None:

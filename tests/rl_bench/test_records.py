@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -53,6 +54,65 @@ def test_a_run_from_start_to_finish(story: MakeStory) -> None:
 def test_the_first_of_equal_scores_is_the_best(story: MakeStory) -> None:
     run = story("r").start().baseline(5.0).submit(1, 20.0).submit(2, 20.0)
     assert fold_all("r", run.entries).tasks["alfworld"].best_submission_id == 1
+
+
+def test_a_gain_is_held_against_the_baselines_noise(story: MakeStory) -> None:
+    run = story("r").start().baseline(50.0, repeat_scores=(49.0, 51.0))
+    run.submit(1, 51.0).submit(2, None).submit(3, 60.0)
+    view = fold_all("r", run.entries).tasks["alfworld"]
+    assert view.noise_floor == pytest.approx(1.96 * 2)
+    assert (view.improvement, view.within_noise) == (10.0, False)
+    found = tables(run)
+    assert [r["within_noise"] for r in rows(found["submissions"])] == [True, None, False]
+    (row,) = rows(found["runs"])
+    assert row["baseline_scores"] == [49.0, 51.0]
+    assert row["noise_floor"] == pytest.approx(1.96 * 2)
+    assert (row["within_noise"], row["baseline_num_errors"]) == (False, 1)
+
+
+def test_one_grading_of_the_base_model_tells_no_noise(story: MakeStory) -> None:
+    run = story("r").start().baseline(50.0).submit(1, 51.0)
+    assert fold_all("r", run.entries).within_noise is None
+    (row,) = rows(tables(run)["runs"])
+    assert (row["baseline_scores"], row["noise_floor"], row["within_noise"]) == ([], None, None)
+
+
+def test_the_mean_gain_of_several_tasks_is_held_against_the_means_noise(story: MakeStory) -> None:
+    run = story("r", tasks=("alfworld", "gsm8k")).start().baseline(50, 50, repeat_scores=(49, 51))
+    run.submit(1, 53.0, 53.0)
+    view = fold_all("r", run.entries)
+    assert [task.within_noise for task in view.tasks.values()] == [True, True]
+    assert view.within_noise is False
+
+
+def test_items_without_a_verdict_are_told_apart_from_failures(story: MakeStory) -> None:
+    run = story("r").start().baseline(50.0).submit(1, None, failure="void").submit(2, 60.0)
+    task = fold_all("r", run.entries).tasks["alfworld"]
+    assert task.baseline_missing == "1 of 3 env_error"
+    assert (task.num_incomplete, task.num_failed) == (1, 1)
+    assert task.incomplete_example == "submission 2: 1 of 3 env_error"
+
+
+def test_items_of_two_checkpoints_join_on_their_ids(story: MakeStory) -> None:
+    found = rows(tables(story("r").start().baseline(0.0).submit(1, 10.0))["items"])
+    key = ("run_id", "attempt", "task", "item_id")
+    base, submission = (
+        [tuple(r[name] for name in key) for r in found if r["submission_id"] == submission_id]
+        for submission_id in (0, 1)
+    )
+    assert base == submission
+    assert len(set(base)) == 3
+
+
+def test_a_ledger_from_before_noise_was_measured_reads(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).submit(1, 20.0)
+    text = run.path.read_text()
+    older = re.sub(r'"repeat_scores":\[\],"noise_floor":null,|"num_repeats":1,', "", text)
+    assert "noise" not in older
+    assert "repeat" not in older
+    run.path.write_text(older)
+    (row,) = rows(records_of("r", read_ledger(run.path)).snapshot().tables()["runs"])
+    assert (row["improvement"], row["within_noise"]) == (15.0, None)
 
 
 def test_a_failure_is_no_score(story: MakeStory) -> None:
@@ -167,7 +227,7 @@ def test_schemas_are_versioned_and_match_their_rows() -> None:
     assert set(SCHEMAS) == {"runs", "submissions", "items", "events"}
     pairs = [(RUNS, RunRow), (SUBMISSIONS, SubmissionRow), (ITEMS, ItemRow), (EVENTS, EventRow)]
     for schema, row in pairs:
-        assert schema.metadata[b"schema_version"] == b"1"
+        assert schema.metadata[b"schema_version"] == b"2"
         assert schema.names == [f.name for f in fields(row)]
     assert RUNS.field("best_score").nullable
     assert not RUNS.field("run_id").nullable

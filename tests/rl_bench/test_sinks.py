@@ -52,7 +52,7 @@ def test_parquet_files_carry_schema_and_rows(story: MakeStory, sweep_paths: Swee
     for table, schema in SCHEMAS.items():
         found = pq.read_table(sweep_paths.tables / table / "r0.parquet")
         assert found.schema.equals(schema)
-        assert found.schema.metadata[b"schema_version"] == b"1"
+        assert found.schema.metadata[b"schema_version"] == b"2"
     whole = pa_dataset.dataset(sweep_paths.tables / "items").to_table()
     assert whole.num_rows == 12
     runs = pq.read_table(sweep_paths.tables / "runs").to_pylist()
@@ -83,6 +83,21 @@ def test_a_damaged_table_is_written_again(story: MakeStory, sweep_paths: SweepPa
     path.write_bytes(b"PAR1 half")
     parquet_sink(sweep_paths).write_run(snapshot_of(run))
     assert pq.read_table(path).num_rows == 1
+
+
+def test_tables_of_an_older_schema_are_written_again(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    run = story("r").start().baseline(5.0)
+    parquet_sink(sweep_paths).write_run(snapshot_of(run))
+    path = sweep_paths.tables / "runs" / "r.parquet"
+    now = pq.read_table(path)
+    older = now.drop_columns(["noise_floor"]).replace_schema_metadata(
+        {**now.schema.metadata, b"schema_version": b"1"}
+    )
+    pq.write_table(older, path)
+    parquet_sink(sweep_paths).write_run(snapshot_of(run))
+    assert pq.read_table(path).equals(now)
 
 
 def test_rebuild_makes_the_same_tables_from_ledgers_alone(
@@ -178,7 +193,8 @@ def test_wandb_offline_has_a_run_each_with_history_and_a_comparison(
     story: MakeStory, sweep_paths: SweepPaths, capfd: pytest.CaptureFixture[str]
 ) -> None:
     sink = wandb_offline(sweep_paths)
-    run = story("r0").start().baseline(5.0).submit(1, 20.0).submit(2, None, failure="x")
+    run = story("r0").start().baseline(5.0, repeat_scores=(4.0, 6.0))
+    run.submit(1, 20.0).submit(2, None, failure="x")
     sink.write_run(snapshot_of(run))
     sink.write_run(snapshot_of(run.submit(3, 15.0).finish()))
     multi = story("r1", tasks=("alfworld", "gsm8k")).start().baseline(1.0, 2.0).submit(1, 3.0, 4.0)
@@ -192,6 +208,7 @@ def test_wandb_offline_has_a_run_each_with_history_and_a_comparison(
         (3, 15.0, 20.0, 10.0),
     ]
     assert [p["budget_used_s"] for p in points] == [10.0, 10.0]
+    assert [p["within_noise"] for p in points] == [False, False]
     records = list(wandb_records(path))
     (started,) = (r.run for r in records if r.WhichOneof("record_type") == "run")
     assert started.run_group == "s"
@@ -199,6 +216,10 @@ def test_wandb_offline_has_a_run_each_with_history_and_a_comparison(
         u.key or "/".join(u.nested_key): json.loads(u.value_json) for u in started.config.update
     }
     assert config["tasks.0.name"] == "alfworld"
+    updates = [u for r in records for u in r.summary.update]
+    summary = {u.key or "/".join(u.nested_key): json.loads(u.value_json) for u in updates}
+    assert summary["noise_floor"] == pytest.approx(1.96 * 2)
+    assert summary["within_noise"] is False
     (path,) = offline_files(sweep_paths, "s-r1")
     assert [p["gsm8k/score"] for p in history(path) if "gsm8k/score" in p] == [4.0]
     (path,) = offline_files(sweep_paths, "s-comparison")

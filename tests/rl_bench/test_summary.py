@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rl_bench.config import SinkConfig, WandbConfig
-from rl_bench.events import RunEnd
+from rl_bench.events import BaselineGraded, Evaluation, Item, RunEnd, SubmissionGraded
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import planned
 from rl_bench.run_view import RunView, fold_all
@@ -68,10 +68,39 @@ def test_failures_by_class(story: MakeStory) -> None:
         ("not_started", 1, True),
         ("agent_error", 1, False),
         ("baseline_without_score", 1, False),
+        ("items_without_verdict", 1, False),
         ("submission_without_score", 1, False),
     ]
     assert found[0].example == "run i1: no engine"
-    assert found[4].example == "run b, alfworld: engine died"
+    assert found[4].example == "run a, alfworld, baseline: 1 of 3 env_error"
+    assert found[5].example == "run b, alfworld: engine died"
+
+
+def test_unjudged_items_are_named(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    run = story("a").start()
+    judged = Item(item_id="q", status="ok", score=1, num_steps=1, num_tokens=1, duration_s=1)
+    unjudged = judged.model_copy(update={"status": "unjudged", "score": None})
+    verdict = Evaluation(
+        task="alfworld",
+        score=88.0,
+        num_items=805,
+        num_errors=12,
+        evaluator_version="1",
+        items=(*[judged] * 793, *[unjudged] * 12),
+    )
+    run.add(BaselineGraded(content_hash="base", evaluations=(verdict,)))
+    run.accept(1).add(SubmissionGraded(submission_id=1, evaluations=(verdict,))).finish()
+    out = io.StringIO()
+    show(
+        views_of(run),
+        planned({"a": run.spec}),
+        paths=sweep_paths,
+        sink=SinkConfig(name="default"),
+        command="c",
+        console=Console(file=out),
+    )
+    told = "2 x items_without_verdict, e.g. run a, alfworld, baseline: 12 of 805 unjudged"
+    assert told in out.getvalue()
 
 
 def test_show_prints_table_failures_paths_and_next_command(
@@ -164,6 +193,23 @@ def test_the_full_plan_keeps_numbers_whole_where_words_do_not_fit(story: MakeSto
     assert all(len(row) <= 60 for row in rows)
     assert rows[1].split()[-3:] == ["12.5", "100.0", "+87.5"]
     assert "…" in rows[1]
+
+
+def test_a_gain_within_the_noise_is_marked(story: MakeStory) -> None:
+    small = story("a").start().baseline(50.0, repeat_scores=(49.0, 51.0)).submit(1, 50.4)
+    large = story("b").start().baseline(50.0, repeat_scores=(49.0, 51.0)).submit(1, 70.0)
+    plan = planned({"a": small.spec, "b": large.spec})
+    text = str(run_table(views_of(small, large), plan, width=120))
+    assert "+0.4~" in text
+    assert "+20.0 " in text
+    assert "3.9" in text
+    assert "~          the gain is within the noise floor" in text
+    assert "noise      the noise floor" in text
+    once = story("c").start().baseline(50.0).submit(1, 50.4)
+    text = str(run_table(views_of(once), planned({"c": once.spec}), width=120))
+    assert "+0.4" in text
+    assert "~" not in text
+    assert "noise" not in text
 
 
 def test_legend_explains_only_what_occurs(story: MakeStory) -> None:
