@@ -13,26 +13,19 @@ is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started
 """
 
 import argparse
-import io
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from rl_bench import __version__
+from rl_bench.command_line import ended, prepare_process, say
 from rl_bench.compose import Composed, compose, first_comments, groups
-from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
+from rl_bench.errors import ConfigError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand
 from rl_bench.plan_view import make_console, show_plan
 from rl_bench.preflight import Verdict, preflight, require
 from rl_bench.sweep_claim import claim_sweep
-
-USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 _ABOUT = """\
 Runs a sweep: agents that post-train a base model against a grading API, in parallel, each within
@@ -68,7 +61,8 @@ results:
 environment variables:
   RL_BENCH_RESULTS  where results go (./results); paths.results= goes before it
   RL_BENCH_CACHE    models and data that are built here (~/.cache/rl_bench)
-  RL_BENCH_DATA     data sets that tasks read, e.g. gsm8k/ (./data)
+  RL_BENCH_DATA     public data sets, e.g. gsm8k/ (RL_BENCH_CACHE/data);
+                    `python -m rl_bench.prepare task=NAME` gets them
 
 exit codes:
   0    every run finished without an infrastructure failure; a dry run: the plan is valid
@@ -90,48 +84,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code, see the module's docstring.
     """
     if argv is None:
-        _prepare_process()
-    try:
-        args = _parse(sys.argv[1:] if argv is None else argv)
-        if args.help:
-            _say(_help_text(args.config_dir))
-            return 0
-        return _start(compose(args.overrides, config_dirs=args.config_dir))
-    except USAGE_ERRORS as error:
-        _complain(error)
-        return EXIT_USAGE
-    except RlBenchError as error:
-        _complain(error)
-        return EXIT_FAILED
-    except BrokenPipeError:
-        # Whoever read the output is gone; the interpreter must not complain at its end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return EXIT_FAILED
-    except OSError as error:
-        _say(f"error: {error}", to_stderr=True)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        _say(
-            "interrupted: the same command keeps what has finished and starts the others again",
-            to_stderr=True,
-        )
-        return EXIT_INTERRUPTED
+        prepare_process()
+    words = sys.argv[1:] if argv is None else argv
+    return ended(
+        lambda: _run(words),
+        interrupted="the same command keeps what has finished and starts the others again",
+    )
 
 
-def _prepare_process() -> None:
-    """Output in any encoding without an error; a request to end is an interrupt, from the start."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            # Ignored by whoever started it, as nohup does, it stays ignored.
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _interrupt)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _run(words: Sequence[str]) -> int:
+    args = _parse(words)
+    if args.help:
+        say(_help_text(args.config_dir))
+        return 0
+    return _start(compose(args.overrides, config_dirs=args.config_dir))
 
 
 def _start(composed: Composed) -> int:
@@ -146,7 +112,7 @@ def _start(composed: Composed) -> int:
     require(checks)
     for check in checks:
         if check.verdict is Verdict.WARNING:
-            _say(f"warning: {check.name}: {check.detail}", to_stderr=True)
+            say(f"warning: {check.name}: {check.detail}", to_stderr=True)
     # Imported here, since Ray takes longer to import than a plan takes to show.
     from actors.sweep_driver import run_sweep
 
@@ -188,16 +154,6 @@ def _help_text(config_dirs: Sequence[Path]) -> str:
         "  --config-dir DIR  a folder with more options, laid out like conf/; may be repeated\n"
         "  --version, --help\n"
     )
-
-
-def _complain(error: RlBenchError) -> None:
-    for line in str(error).splitlines():
-        _say(f"error: {line}", to_stderr=True)
-
-
-def _say(text: str, *, to_stderr: bool = False) -> None:
-    stream = sys.stderr if to_stderr else sys.stdout
-    stream.write(text.rstrip("\n") + "\n")
 
 
 if __name__ == "__main__":
