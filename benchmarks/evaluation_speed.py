@@ -1,0 +1,330 @@
+"""From submission to score: the runner's way, the published way, and the engine's own ceiling.
+
+One task at a time, all ways on the same checkpoint, items and engine settings, one after the other:
+
+    warm      snapshot, hash and weights into the warm grader, then the task as a sweep grades it
+    published a fresh engine, then one episode at a time with batch size one; for ALFWorld in the
+              stock environment. Timed on the first ``--slow-items`` and scaled, the start counted
+              once
+    ceiling   the very same prompts and token limits in one offline ``generate`` of vLLM, warm
+
+The prompts of the ceiling are had by playing the recorded actions again; its answers must be those
+recorded, or the comparison is refused.
+
+    RL_BENCH_DATA=… python -m benchmarks.evaluation_speed alfworld --slow-items 30
+    RL_BENCH_DATA=… python -m benchmarks.evaluation_speed webshop --slow-items 30
+    RL_BENCH_DATA=… python -m benchmarks.evaluation_speed gsm8k --slow-items 0
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from actors.ray_runtime import ray_runtime
+from envs.protocols import get_protocol
+from rl_bench.checkpoint import content_hash
+from rl_bench.compose import compose
+from rl_bench.config import Experiment, ModelConfig, TaskConfig
+from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.engine.vllm_engine import VllmEngine
+from rl_bench.errors import GraderError
+from rl_bench.events import Evaluation
+from rl_bench.grading import GradeJob
+from rl_bench.judges.base import Judge
+from rl_bench.models.tiny import build_tiny
+from rl_bench.paths import SweepPaths
+from rl_bench.rollout import Policy, RolloutSpec, play_episode
+from rl_bench.submission import SubmissionStore
+from rl_bench.tasks.base import Episode, ItemOutcome, Task
+from rl_bench.tasks.registry import make_task
+
+TASKS = {
+    # The tiny model's context does not hold the published few-shot prompt: both ways chat.
+    "alfworld": ("task.protocol=chat", "task.max_tokens=16"),
+    "webshop": (),
+    "gsm8k": ("task.num_eval=400",),
+}
+SEPARATOR = " | "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What all ways share."""
+
+    experiment: Experiment
+    task: TaskConfig
+    model: ModelConfig
+    scratch: Path
+
+    def make_task(self) -> Task:
+        return make_task(self.task, cache=self.experiment.paths.cache)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("task", choices=sorted(TASKS))
+    parser.add_argument("--slow-items", type=int, default=30, help="0: leave the published way out")
+    parser.add_argument("overrides", nargs="*", help="Hydra overrides, e.g. task.num_eval=20")
+    arguments = parser.parse_intermixed_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        scene = _scene(arguments.task, arguments.overrides, Path(scratch))
+        checkpoint = build_tiny(scene.scratch / "workspace" / "output" / "model")
+        evaluation, warm_s = warm(scene, checkpoint)
+        report: dict[str, object] = {
+            "task": scene.task.name,
+            "items": evaluation.num_items,
+            "score": evaluation.score,
+            "errors": evaluation.num_errors,
+            "warm": {
+                "total_s": round(warm_s, 2),
+                "load_s": round(evaluation.load_s, 2),
+                "evaluation_s": round(evaluation.duration_s, 2),
+            },
+        }
+        report["ceiling"] = asyncio.run(ceiling(scene, checkpoint, evaluation))
+        if arguments.slow_items:
+            report["published"] = asyncio.run(
+                published(scene, checkpoint, evaluation, num=arguments.slow_items, warm_s=warm_s)
+            )
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
+def _scene(name: str, overrides: Sequence[str], scratch: Path) -> Scene:
+    words = ["agent=noop", f"task={name}", "model=tiny", *TASKS[name], *overrides]
+    experiment = compose(words).experiment
+    return Scene(
+        experiment=experiment,
+        task=experiment.options.tasks[name],
+        model=experiment.options.models["tiny"],
+        scratch=scratch,
+    )
+
+
+# --- the runner's way
+
+
+def warm(scene: Scene, checkpoint: Path) -> tuple[Evaluation, float]:
+    """The task's evaluation by a grader that holds another checkpoint, and its seconds."""
+    paths = SweepPaths(scene.scratch / "sweep")
+    base = build_tiny(scene.scratch / "base", seed=1)
+    store = SubmissionStore(paths.snapshots, workspace=scene.scratch / "workspace", base_model=base)
+    with ray_runtime(scene.experiment.cluster):
+        import ray
+
+        from actors.factory import start_grading
+
+        grading = start_grading(
+            scene.experiment.grader, cache=scene.experiment.paths.cache, logs=paths.logs
+        )
+        pool = grading.pool
+        # A few items first: every process has started and imported what it needs.
+        few = scene.task.model_copy(update={"num_eval": 4})
+        ray.get(pool.grade.remote(_job(scene, base, content_hash(base), few)))
+        started = time.monotonic()
+        snapshot = store.take("output/model")
+        job = _job(scene, snapshot.folder, snapshot.content_hash, scene.task)
+        [evaluation] = ray.get(pool.grade.remote(job))
+        return evaluation, time.monotonic() - started
+
+
+def _job(scene: Scene, folder: Path, digest: str, task: TaskConfig) -> GradeJob:
+    return GradeJob(
+        run_id="benchmark",
+        submission_id=1,
+        snapshot=folder,
+        content_hash=digest,
+        tasks=(task,),
+        model=scene.model,
+    )
+
+
+# --- the same prompts
+
+
+@dataclass(slots=True)
+class Tape:
+    """A policy that repeats recorded actions, and keeps what it was asked."""
+
+    actions: list[str]
+    asked: list[GenerationRequest]
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        self.asked.extend(requests)
+        return [_said(self.actions.pop(0)) for _ in requests]
+
+
+def _said(text: str) -> Completion:
+    return Completion(text=text, num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """An `EvalContext` that only looks at what a task asks for."""
+
+    scene: Scene
+    evaluation: Evaluation
+    asked: list[GenerationRequest]
+    repeat: int = 0
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        self.asked.extend(requests)
+        return [_said("") for _ in requests]
+
+    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
+        actions = {item.item_id: str(item.detail["actions"]) for item in self.evaluation.items}
+        spec = _spec(self.scene.task, protocol)
+        tapes = [Tape(actions[episode.episode_id].split(SEPARATOR), []) for episode in episodes]
+        outcomes = [
+            await _play(episode, policy=tape, spec=spec)
+            for episode, tape in zip(episodes, tapes, strict=True)
+        ]
+        # All first steps, then all second ones, …: each prompt finds the one before it in the
+        # engine's prefix cache. Episode after episode would deny the ceiling its cache.
+        by_step = zip_longest(*(tape.asked for tape in tapes))
+        self.asked.extend(request for step in by_step for request in step if request)
+        return outcomes
+
+    def judge(self, config: object) -> Judge:
+        raise NotImplementedError("judged tasks are not measured here")
+
+
+def _spec(task: TaskConfig, protocol: str) -> RolloutSpec:
+    return RolloutSpec(
+        protocol=protocol, sampling=Sampling(max_tokens=task.max_tokens), max_steps=task.max_steps
+    )
+
+
+async def _play(episode: Episode, *, policy: Policy, spec: RolloutSpec) -> ItemOutcome:
+    arguments: dict[str, Any] = dict(episode.env_kwargs)
+    env = gymnasium.make(episode.env_id, disable_env_checker=True, **arguments).unwrapped
+    try:
+        return await play_episode(
+            env, episode, policy=policy, protocol=get_protocol(spec.protocol), spec=spec
+        )
+    finally:
+        env.close()
+
+
+async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dict[str, float]:
+    """Seconds of one offline ``generate`` over every prompt of the evaluation."""
+    recorder = Recorder(scene, evaluation, [])
+    await scene.make_task().evaluate(recorder)
+    options = VllmEngine.from_config(scene.experiment.grader, scene.model)._options
+    return await asyncio.to_thread(_offline, checkpoint, recorder.asked, options, evaluation)
+
+
+def _offline(
+    checkpoint: Path,
+    asked: Sequence[GenerationRequest],
+    options: Any,  # noqa: ANN401  VllmOptions
+    evaluation: Evaluation,
+) -> dict[str, float]:
+    from rl_bench.engine.prompts import CheckpointTokenizer
+    from rl_bench.engine.vllm_setup import engine_arguments, prepare_environment
+
+    prepare_environment(options)
+    from vllm import LLM, EngineArgs, SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    tokenizer = CheckpointTokenizer(checkpoint)
+    prompts = [tokenizer.encode(request) for request in asked]
+    arguments = engine_arguments(checkpoint, options)
+    llm = LLM(**{field.name: getattr(arguments, field.name) for field in fields(EngineArgs)})
+    params = [
+        SamplingParams(
+            max_tokens=min(request.sampling.max_tokens, options.max_model_len - len(prompt)),
+            temperature=0.0,
+            stop_token_ids=sorted(tokenizer.stop_ids),
+            detokenize=False,
+        )
+        for request, prompt in zip(asked, prompts, strict=True)
+    ]
+    llm.generate([TokensPrompt(prompt_token_ids=prompts[0])] * 8, params[0], use_tqdm=False)
+    llm.reset_prefix_cache()
+    started = time.monotonic()
+    tokens = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
+    outputs = llm.generate(tokens, params, use_tqdm=False)
+    seconds = time.monotonic() - started
+    num_tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
+    recorded = sum(item.num_tokens for item in evaluation.items)
+    if abs(num_tokens - recorded) > 0.01 * recorded:
+        raise GraderError(f"the ceiling generated {num_tokens} tokens, the evaluation {recorded}")
+    return {
+        "prompts": len(prompts),
+        "tokens": num_tokens,
+        "tokens_recorded": recorded,
+        "generate_s": round(seconds, 2),
+        "warm_evaluation_reaches_percent": round(100 * seconds / evaluation.duration_s, 1),
+    }
+
+
+# --- the published way
+
+
+async def published(
+    scene: Scene, checkpoint: Path, evaluation: Evaluation, *, num: int, warm_s: float
+) -> dict[str, float]:
+    """Seconds of a cold engine and one item at a time, scaled from ``num`` items to all."""
+    engine = VllmEngine.from_config(scene.experiment.grader, scene.model)
+    started = time.monotonic()
+    try:
+        await engine.load(checkpoint, content_hash=content_hash(checkpoint))
+        start_s = time.monotonic() - started
+        sequential = Sequential(scene, engine, num)
+        started = time.monotonic()
+        await scene.make_task().evaluate(sequential)
+        items_s = time.monotonic() - started - sequential.skipped_s
+    finally:
+        await engine.close()
+    total_s = start_s + items_s * evaluation.num_items / num
+    return {
+        "items_timed": num,
+        "start_s": round(start_s, 2),
+        "items_s": round(items_s, 2),
+        "total_s_scaled": round(total_s, 1),
+        "warm_is_faster": round(total_s / warm_s, 1),
+    }
+
+
+@dataclass(slots=True)
+class Sequential:
+    """An `EvalContext` as the published code has it: item after item, the first ``num``."""
+
+    scene: Scene
+    engine: VllmEngine
+    num: int
+    repeat: int = 0
+    skipped_s: float = 0.0
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        done = [(await self.engine.generate([request]))[0] for request in requests[: self.num]]
+        return done + [_said("") for _ in requests[self.num :]]
+
+    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
+        spec = _spec(self.scene.task, protocol)
+        outcomes = []
+        for episode in episodes[: self.num]:
+            if self.scene.task.kind == "alfworld":
+                stock = {"max_steps": self.scene.task.max_steps, "engine": "stock"}
+                episode = replace(episode, env_kwargs=stock)
+            outcomes.append(await _play(episode, policy=self.engine, spec=spec))
+        rest = [replace(outcomes[0], item_id=e.episode_id) for e in episodes[self.num :]]
+        return outcomes + rest
+
+    def judge(self, config: object) -> Judge:
+        raise NotImplementedError("judged tasks are not measured here")
+
+
+if __name__ == "__main__":
+    main()
