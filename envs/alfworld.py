@@ -17,8 +17,10 @@ from typing import Any, Final, TypedDict
 import gymnasium
 from gymnasium import spaces
 
+from envs.agent_data import VARIABLE, find_agent_data
+from envs.alfworld_dialect import Dialect
 from envs.alfworld_engine import Engine, EngineKind, Observed, make_engine
-from envs.alfworld_games import collect_games, task_type_of
+from envs.alfworld_games import ROOT, collect_games, task_type_of
 from envs.errors import EnvironmentBroken
 
 BANNER: Final = "-= Welcome to TextWorld, ALFRED! =-\n\n"
@@ -33,7 +35,8 @@ class ALFWorldInfo(TypedDict):
     """What `reset` and `step` tell beside the observation.
 
     Attributes:
-        admissible_commands: Commands that do something now, sorted.
+        available_actions: Commands that do something now, sorted.
+        dialect: How the game wants an object put down, a `envs.alfworld_dialect.Dialect`.
         won: Whether the goal holds.
         task_type: One of `envs.alfworld_layout.TaskType`; empty if the game has no ``traj_data``.
         goal: The task in words.
@@ -41,7 +44,8 @@ class ALFWorldInfo(TypedDict):
         num_steps: Steps taken in this episode.
     """
 
-    admissible_commands: list[str]
+    available_actions: list[str]
+    dialect: str
     won: bool
     task_type: str
     goal: str
@@ -62,8 +66,9 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
     Without options the seeded generator draws a game of ``games_dir/split``.
 
     Args:
-        games_dir: Root of the ``json_2.1.1`` layout; not needed when every reset names its game.
-        split: Folder below ``games_dir``.
+        games_dir: Root of the ``json_2.1.1`` layout; default: the one in an agent's data folder
+            (`envs.agent_data`). Not needed when every reset names its game.
+        split: Folder below ``games_dir``. Agents have ``train`` only.
         max_steps: Steps until truncation.
         engine: ``auto``, ``fast`` or ``stock``; see `envs.alfworld_engine.make_engine`.
         cache_dir: Folder where translated games are shared between processes; ``None``: memory.
@@ -79,7 +84,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
         self,
         *,
         games_dir: str | None = None,
-        split: str = "valid_unseen",
+        split: str = "train",
         max_steps: int = 50,
         engine: EngineKind = "auto",
         cache_dir: str | None = None,
@@ -91,11 +96,12 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
             _MAX_OBSERVATION_CHARS, min_length=0, charset=string.printable
         )
         self.action_space = spaces.Text(_MAX_ACTION_CHARS, charset=string.printable)
-        self._games_dir = None if games_dir is None else Path(games_dir)
+        self._games_dir = find_agent_data(ROOT) if games_dir is None else Path(games_dir)
         self._split = split
         self._engine_key = (engine, cache_dir)
         self._engine: Engine | None = _take_engine(engine, cache_dir)
         self._game: Path | None = None
+        self._dialect = Dialect.MOVE
         self._task_type = self._goal = ""
         self._num_steps = 0
         self._over = True
@@ -117,7 +123,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
         engine = self._open_engine()
         try:
             if game != self._game:
-                engine.load(game)
+                self._dialect = engine.load(game)
             self._seen = engine.reset()
         except EnvironmentBroken:
             self._forget()
@@ -183,7 +189,10 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
         if "game" in options:
             return Path(options["game"])
         if self._games_dir is None:
-            raise EnvironmentBroken("no game: give reset options a 'game', or make with games_dir")
+            raise EnvironmentBroken(
+                "no game: give reset options a 'game', make with games_dir, or set "
+                f"{VARIABLE} to a folder that holds {ROOT}/train"
+            )
         games = _collected(self._games_dir, self._split)
         if not games:
             raise EnvironmentBroken(f"no solvable games in {self._games_dir / self._split}")
@@ -196,7 +205,8 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
 
     def _info(self) -> dict[str, Any]:
         info = ALFWorldInfo(
-            admissible_commands=list(self._seen.admissible),
+            available_actions=list(self._seen.admissible),
+            dialect=self._dialect.value,
             won=self._seen.won,
             task_type=self._task_type,
             goal=self._goal,

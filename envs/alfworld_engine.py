@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from envs.alfworld_dialect import Dialect, dialect_of
 from envs.alfworld_facts import Facts, Subtypes, parse_atom, subtypes
 from envs.alfworld_games import load_game, parse_game, read_game
 from envs.alfworld_grammar import Binding, Grammar, load_grammar
@@ -50,8 +51,8 @@ class Observed:
 class Engine(Protocol):
     """One household at a time."""
 
-    def load(self, game: Path) -> None:
-        """Takes another game file.
+    def load(self, game: Path) -> Dialect:
+        """Takes another game file and tells the dialect that its grammar accepts.
 
         Raises:
             EnvironmentBroken: The file is missing or broken.
@@ -102,10 +103,11 @@ class StockEngine:
         infos = EnvInfos(feedback=True, won=True, admissible_commands=True)
         self._env = AlfredDemangler(PddlEnv(infos))
 
-    def load(self, game: Path) -> None:
+    def load(self, game: Path) -> Dialect:
         """See `Engine.load`."""
-        load_game(game)
+        dialect = dialect_of(load_game(game)["grammar"], name=str(game))
         self._env.load(str(game))
+        return dialect
 
     def reset(self) -> Observed:
         """See `Engine.reset`."""
@@ -136,6 +138,7 @@ class PreparedGame:
     translation: Translation
     grammar: Grammar
     subtypes: Subtypes
+    dialect: Dialect
     facts: Facts | None = None
     entities: Mapping[str, Any] = field(default_factory=dict)
     operators: dict[str, _Operator] = field(default_factory=dict)
@@ -175,11 +178,12 @@ class GameStore:
                 domain=data["pddl_domain"], problem=data["pddl_problem"], versions=self._versions
             )
             grammar = load_grammar(data["grammar"])
+            dialect = dialect_of(data["grammar"])
         except Exception as error:
             raise EnvironmentBroken(
                 f"game file {game} cannot be translated: {type(error).__name__}: {error}"
             ) from error
-        return PreparedGame(translation, grammar, subtypes(translation.types))
+        return PreparedGame(translation, grammar, subtypes(translation.types), dialect)
 
 
 @lru_cache(maxsize=8)
@@ -202,9 +206,10 @@ class FastEngine:
         self._commands: list[str] = []
         self._applicable: list[tuple[int, int, _Operator]] = []
 
-    def load(self, game: Path) -> None:
+    def load(self, game: Path) -> Dialect:
         """See `Engine.load`."""
         self._game = self._store.get(game)
+        return self._game.dialect
 
     def reset(self) -> Observed:
         """See `Engine.reset`."""

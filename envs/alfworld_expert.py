@@ -18,7 +18,7 @@ from envs.protocol import Turn
 
 ExpertKind = Literal["explorer", "walkthrough"]
 Policy = Callable[[str, Sequence[str]], str]
-"""Observation and admissible commands to the next command."""
+"""Observation and available actions to the next action."""
 
 
 def expert_trajectory(
@@ -36,7 +36,7 @@ def expert_trajectory(
     policy = walkthrough_policy(game) if expert == "walkthrough" else Explorer(info["goal"])
     turns: list[Turn] = []
     while not info["won"]:
-        action = policy(observation, info["admissible_commands"])
+        action = policy(observation, info["available_actions"])
         turns.append(Turn(observation, action))
         observation, _, _, truncated, info = env.step(action)
         if truncated:

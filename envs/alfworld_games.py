@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from envs import alfworld_rooms as rooms
+from envs.alfworld_dialect import Dialect, older_command, older_domain, older_grammar
 from envs.alfworld_layout import Entity, Layout, LayoutSettings, TaskType, sample_layout
 from envs.errors import EnvironmentBroken
 
+ROOT = "json_2.1.1"
+"""The folder that holds the splits, as the public archives name it."""
 GAME_FILE = "game.tw-pddl"
 TRAJ_FILE = "traj_data.json"
 GENERATOR_VERSION = "1"
@@ -49,6 +52,7 @@ def generate_games(
     num_games: int,
     seed: int,
     settings: LayoutSettings | None = None,
+    dialect: Dialect = Dialect.MOVE,
 ) -> list[Path]:
     """Writes ``num_games`` different games below ``folder/split``.
 
@@ -58,6 +62,7 @@ def generate_games(
         num_games: Number of games; task types have equal shares up to rounding.
         seed: Equal arguments give byte-equal files.
         settings: Sizes and types.
+        dialect: How the games want objects put down; changes nothing else of note.
 
     Returns:
         The game files, sorted.
@@ -69,7 +74,9 @@ def generate_games(
     layouts = sample_layouts(
         split=split, num_games=num_games, seed=seed, settings=settings or LayoutSettings()
     )
-    return sorted(write_game(folder / split, layout=layout, seed=seed) for layout in layouts)
+    return sorted(
+        write_game(folder / split, layout=layout, seed=seed, dialect=dialect) for layout in layouts
+    )
 
 
 def sample_layouts(
@@ -115,20 +122,24 @@ def split_of(layout: Layout) -> Split:
     return "valid_unseen" if int(layout.room_digest[:8], 16) % _EVAL_SHARE == 0 else "train"
 
 
-def write_game(folder: Path, *, layout: Layout, seed: int) -> Path:
+def write_game(folder: Path, *, layout: Layout, seed: int, dialect: Dialect = Dialect.MOVE) -> Path:
     """Writes one game below ``folder`` and returns its game file."""
     task = f"{layout.task_type}-{layout.object_kind}-None-{layout.target_kind}-{layout.room}"
     trial = folder / task / f"trial_T{layout.digest[:16]}"
     trial.mkdir(parents=True, exist_ok=True)
     (trial / TRAJ_FILE).write_text(json.dumps(_traj_data(layout, trial=trial.name)))
     game = trial / GAME_FILE
-    game.write_text(json.dumps(game_data(layout, seed=seed)))
+    game.write_text(json.dumps(game_data(layout, seed=seed, dialect=dialect)))
     return game
 
 
-def game_data(layout: Layout, *, seed: int) -> GameData:
+def game_data(layout: Layout, *, seed: int, dialect: Dialect = Dialect.MOVE) -> GameData:
     """The game in the engine's own format. ``seed`` picks the wording of the task."""
     domain, grammar, goals = _engine_texts()
+    walkthrough = layout.walkthrough()
+    if dialect is Dialect.PUT:
+        domain, grammar = older_domain(domain), older_grammar(grammar)
+        walkthrough = [older_command(command) for command in walkthrough]
     goal, templates = goals[layout.task_type]
     rng = random.Random(f"{seed}|{layout.digest}")  # noqa: S311  no secret
     words = {
@@ -144,7 +155,7 @@ def game_data(layout: Layout, *, seed: int) -> GameData:
         grammar=grammar.replace("UNKNOWN GOAL", rng.choice(templates).format(**words)),
         pddl_problem=_problem(layout, goal=goal),
         solvable=True,
-        walkthrough=layout.walkthrough(),
+        walkthrough=walkthrough,
     )
 
 

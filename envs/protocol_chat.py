@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from envs.alfworld_dialect import USAGE, Dialect
 from envs.protocol import NO_INFO, ChatMessage, Prompt, Turn
 
 RULES = """\
@@ -18,7 +19,10 @@ move <object> to <place> | use <lamp> | clean <object> with <sink> | \
 heat <object> with <microwave> | cool <object> with <fridge> | examine <place or object>
 Name things with their number, e.g. go to desk 1. An object must be in your hands to be treated or \
 moved, and you can hold one. Open what is closed to see inside."""
-"""What a general model must be told; a model trained on the task needs no rules."""
+"""What a general model must be told; a model trained on the task needs no rules.
+
+In current games' dialect; a game in the other one has its own command in this place.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,9 @@ class ChatProtocol:
     """Alternating messages.
 
     Args:
-        system: A system message; none when empty.
+        system: A system message; none when empty. Where it states the command of current games
+            for putting an object down, a game that ``info["dialect"]`` says is of the other dialect
+            gets its own.
     """
 
     system: str = ""
@@ -44,7 +50,9 @@ class ChatProtocol:
         """See `envs.protocol.PromptProtocol.prompt`."""
         messages: list[ChatMessage] = []
         if self.system:
-            messages.append({"role": "system", "content": self.system})
+            usage = USAGE[Dialect(info.get("dialect", Dialect.MOVE))]
+            system = self.system.replace(USAGE[Dialect.MOVE], usage)
+            messages.append({"role": "system", "content": system})
         for turn in turns:
             messages.append({"role": "user", "content": turn.observation})
             messages.append({"role": "assistant", "content": turn.action})

@@ -5,10 +5,10 @@ sentence that begins the task, and the game so far with ``>`` before each action
 from a file (``alfworld_3prompts.json`` of the ReAct repository), since they are not this project's
 to ship; the header is this project's own wording and can be set.
 
-Dialects. The examples say ``put X in/on Y`` and are answered "You put ...". Games of ALFWorld 2.1.2
-and later, which the installed engine reads, know only ``move X to Y``: there ``put`` does nothing.
-``react`` keeps the examples as published, which is what published scores were measured with;
-``react_move`` rewrites them to the games' dialect.
+Dialects (`envs.alfworld_dialect`). The published examples say ``put X in/on Y``; current games know
+only ``move X to Y``. ``react`` shows the examples in the dialect of the game at hand;
+``react_published`` shows them as published whatever the game says: on current games that is the
+mismatch under which published scores were measured.
 """
 
 import json
@@ -20,12 +20,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from envs.agent_data import find_agent_data
+from envs.alfworld_dialect import Dialect, to_move_dialect
 from envs.protocol import NO_INFO, Prompt, Turn
 
 HEADER = "You act in a household through short text commands. Two solved tasks come first.\n"
 PROMPTS_FILE = "react/alfworld_3prompts.json"
+"""Where the examples lie below ``RL_BENCH_DATA``, and below an agent's data folder."""
 KINDS = ("put", "examine", "clean", "heat", "cool", "puttwo")
 """The kinds of examples in the file, one for each task type."""
+_ARRIVAL = re.compile(r"^You arrive at loc \d+\. ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +37,24 @@ class ReactProtocol:
     """Few-shot transcripts as raw text.
 
     Args:
-        examples: Goal kind to its two example transcripts, in prompt order.
+        examples: Goal kind to its two example transcripts as published, in prompt order.
         header: The first lines of every prompt.
+        is_matched: Whether the examples are shown in the game's dialect, which ``info["dialect"]``
+            tells; current games' where nothing tells it.
     """
 
     examples: Mapping[str, tuple[str, str]] = field(repr=False)
     header: str = HEADER
+    is_matched: bool = True
     name: str = "react"
     stop: tuple[str, ...] = ("\n",)
 
     @classmethod
-    def published(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
-        """The examples as published.
+    def matched(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
+        """Protocol ``react``: the examples in the dialect of the game at hand.
 
         Args:
-            prompts: The file; default: ``react/alfworld_3prompts.json`` below ``RL_BENCH_DATA``.
+            prompts: The file; default: `PROMPTS_FILE` in one of its places.
             header: The first lines of every prompt.
 
         Raises:
@@ -57,21 +64,20 @@ class ReactProtocol:
         return cls(examples=load_examples(prompts), header=header)
 
     @classmethod
-    def matched(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
-        """The examples in the dialect of current games; arguments as in `published`."""
-        examples = {
-            kind: (to_move_dialect(first), to_move_dialect(second))
-            for kind, (first, second) in load_examples(prompts).items()
-        }
-        return cls(examples=examples, header=header, name="react_move")
+    def published(cls, *, prompts: str = "", header: str = HEADER) -> "ReactProtocol":
+        """Protocol ``react_published``: the examples as published; arguments as in `matched`."""
+        examples = load_examples(prompts)
+        return cls(examples=examples, header=header, is_matched=False, name="react_published")
 
     def prompt(
         self, turns: Sequence[Turn], observation: str, info: Mapping[str, Any] = NO_INFO
     ) -> Prompt:
         """See `envs.protocol.PromptProtocol.prompt`."""
-        shown = [*(turn.observation for turn in turns), observation]
-        first, second = self.examples[goal_kind(shown[0])]
-        parts = [self.header, first, second, "\nHere is the task.\n", _squeezed(shown[0]), "\n>"]
+        shown = [_without_location(seen) for seen in (*(t.observation for t in turns), observation)]
+        examples = "".join(self.examples[goal_kind(shown[0])])
+        if self.is_matched and info.get("dialect", Dialect.MOVE) == Dialect.MOVE:
+            examples = to_move_dialect(examples)
+        parts = [self.header, examples, "\nHere is the task.\n", _squeezed(shown[0]), "\n>"]
         for turn, answer in zip(turns, shown[1:], strict=True):
             parts.append(f" {turn.action}\n{answer}\n>")
         return Prompt(text="".join(parts))
@@ -85,6 +91,11 @@ class ReactProtocol:
 def _squeezed(observation: str) -> str:
     """Without blank lines, as in the examples."""
     return "\n".join(line for line in observation.splitlines() if line.strip())
+
+
+def _without_location(observation: str) -> str:
+    """Without "You arrive at loc 5.", which games up to release 2.1.1 say and ReAct leaves out."""
+    return _ARRIVAL.sub("", observation)
 
 
 def goal_kind(observation: str) -> str:
@@ -101,20 +112,8 @@ def goal_kind(observation: str) -> str:
     return "put"
 
 
-def to_move_dialect(transcript: str) -> str:
-    """Rewrites ``put X in/on Y`` commands and their answers as the current games have them."""
-    thing = r"([a-z]+ \d+)"
-    commands = re.sub(rf"^> put {thing} in/on {thing}$", r"> move \1 to \2", transcript, flags=re.M)
-    return re.sub(
-        rf"^You put the {thing} in/on the {thing}\.$",
-        r"You move the \1 to the \2.",
-        commands,
-        flags=re.M,
-    )
-
-
 def prompts_path(prompts: str = "") -> Path:
-    """The examples' file: ``prompts``, or its place below ``RL_BENCH_DATA``.
+    """The examples' file: ``prompts``, or its place below ``RL_BENCH_DATA`` or an agent's data.
 
     Raises:
         FileNotFoundError: There is no such file; says where to get it.
@@ -122,6 +121,9 @@ def prompts_path(prompts: str = "") -> Path:
     path = Path(prompts or Path(os.environ.get("RL_BENCH_DATA", ".")) / PROMPTS_FILE)
     if path.is_file():
         return path
+    given = None if prompts else find_agent_data(PROMPTS_FILE)
+    if given is not None:
+        return given
     raise FileNotFoundError(
         f"ReAct examples not found at {path}. Take prompts/alfworld_3prompts.json of "
         "github.com/ysymyth/ReAct and name it in the task's settings.react_prompts, or set "

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping
 from envs.protocol import PromptProtocol
 from envs.protocol_chat import ChatProtocol
 from envs.protocol_react import ReactProtocol
+from envs.protocol_search import SearchReactProtocol
 
 _MAKERS: Mapping[str, Callable[..., PromptProtocol]] = {
     "chat": ChatProtocol,
     "chat_rules": ChatProtocol.with_rules,
-    "react": ReactProtocol.published,
-    "react_move": ReactProtocol.matched,
+    "react": ReactProtocol.matched,
+    "react_published": ReactProtocol.published,
+    "search_react": SearchReactProtocol.make,
+    "search_react_published": SearchReactProtocol.published,
 }
 
 
@@ -23,8 +26,7 @@ def get_protocol(name: str, **settings: str) -> PromptProtocol:
     """Makes a protocol.
 
     Args:
-        name: ``chat``, ``chat_rules``, ``react`` or ``react_move``, optionally followed by a colon
-            and settings as a JSON object.
+        name: One of the names above, optionally followed by a colon and settings as a JSON object.
         settings: The protocol's own settings; they win over those in ``name``.
 
     Raises:

@@ -6,7 +6,8 @@ is won within the step limit. Published setting (Agent² RL-Bench): the 134 ``va
 Shridhar et al. 2021 (ALFWorld), Yao et al. 2023 (ReAct).
 
 Dialect: current games know ``move X to Y`` where the published few-shot prompt says ``put X in/on
-Y``; protocol ``react`` keeps the published text, ``react_move`` the games' own.
+Y``. Protocol ``react_published`` keeps the published text, ``react`` speaks the games' own dialect,
+which is read from the games (`envs.alfworld_dialect`). Both stand in the evaluator's version.
 """
 
 import shutil
@@ -15,12 +16,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envs.alfworld_games import GENERATOR_VERSION, TRAJ_FILE
+from envs.alfworld_dialect import USAGE
+from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE
 from envs.errors import EnvironmentBroken
+from envs.protocol_react import PROMPTS_FILE, prompts_path
 from envs.protocols import get_protocol, protocol_spec
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.alfworld_data import ROOT, TRAIN_SPLIT, AlfworldGames
+from rl_bench.tasks.alfworld_data import TRAIN_SPLIT, AlfworldGames
 from rl_bench.tasks.alfworld_demos import TRAIN_FILE, make_demonstrations, place_of
 from rl_bench.tasks.base import (
     Episode,
@@ -39,17 +42,19 @@ Train the model to solve household tasks by typing commands: find things, carry 
 cool them, look at them under a lamp.
 
 - Train games: {num_train}, as `{root}/{split}/<task>/<trial>/game.tw-pddl`. They run in the
-  environment `{env_id}`: `import envs, gymnasium`, then
-  `gymnasium.make("{env_id}", games_dir="<data>/{root}", split="{split}", max_steps={max_steps})`;
-  `reset(options={{"game": path}})` chooses one. `info` holds `admissible_commands`, `won`,
-  `task_type` and `goal`; the reward is 1 on the step that wins. Reuse one environment.
+  environment `{env_id}`: `gymnasium.make("envs:{env_id}", max_steps={max_steps})` finds
+  them through `$DATA_PATH`. A reset draws one by its seed, `options={{"episode": index}}` takes the
+  one at that place in sorted order, `options={{"game": path}}` that file. `info` holds
+  `available_actions`, `won`, `dialect`, `task_type` and `goal`; the reward is 1 on the step that
+  wins. Reuse one environment.
 - Demonstrations: `{train_file}`, one JSON object a line with `game`, `task_type`, `goal` and
   `turns`, a list of `observation` and `action`. Every one of them wins.
 - Evaluation: {num_eval} other games in other rooms, each played once, greedily, at most
   {max_steps} steps, at most {max_tokens} tokens a step.
-- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it.
-- Commands: the games say `move X to Y`, not `put X in/on Y`. An unknown command is answered
-  "Nothing happens.", one that begins with `think:` is answered "OK."; both cost a step.
+- Prompt: protocol `{protocol}`. `envs.protocols.get_protocol({spec!r})` renders it,
+  given the turns so far, the observation and `info`.
+- Commands: an object is put down by `{usage}`, and by no other wording. An unknown command is
+  answered "Nothing happens.", one that begins with `think:` is answered "OK."; both cost a step.
 - Score: percentage of games won.
 """
 
@@ -70,17 +75,33 @@ class AlfworldTask:
         self._config = config
         self._cache = cache.expanduser() / "alfworld"
         self._games = AlfworldGames(config, cache=cache)
+
+    @property
+    def evaluator_version(self) -> str:
+        """Names the protocol, the games' dialect and, of generated games, the generator.
+
+        Raises:
+            PreflightError: Data are missing.
+        """
         generator = f" generator-{GENERATOR_VERSION}" if self._is_builtin else ""
-        self.evaluator_version = f"alfworld-1 {config.protocol}{generator}"
+        dialects = "+".join(self._games.dialects())
+        return f"alfworld-2 {self._config.protocol} dialect-{dialects}{generator}"
 
     @property
     def protocol(self) -> str:
         """The protocol and its settings, as `envs.protocols.get_protocol` takes them."""
         name, settings = self._config.protocol, self._games.settings
-        if not name.startswith("react"):
+        if not _is_react(name):
             return name
         given = {"prompts": settings.react_prompts, "header": settings.react_header}
         return protocol_spec(name, **{k: v for k, v in given.items() if v})
+
+    @property
+    def _agents_protocol(self) -> str:
+        """The same for an agent, who finds the examples in its own data folder."""
+        header = self._games.settings.react_header
+        name = self._config.protocol
+        return protocol_spec(name, header=header) if _is_react(name) and header else name
 
     def description(self) -> str:
         """Markdown for the agent's ``description.md``."""
@@ -92,6 +113,8 @@ class AlfworldTask:
             max_steps=config.max_steps,
             max_tokens=config.max_tokens,
             protocol=config.protocol,
+            spec=self._agents_protocol,
+            usage="`, or by `".join(USAGE[dialect] for dialect in self._games.dialects()),
             env_id=ENV_ID,
             root=ROOT,
             split=TRAIN_SPLIT,
@@ -99,7 +122,7 @@ class AlfworldTask:
         )
 
     def write_train_data(self, folder: Path) -> None:
-        """Writes the train games, the demonstrations and a README.
+        """Writes the train games, the demonstrations, few-shot examples if used, and a README.
 
         The games keep the public layout below ``folder/json_2.1.1/train``. A line of
         ``train.jsonl`` has ``game`` (path below ``folder``), ``task_type``, ``goal`` and ``turns``,
@@ -123,6 +146,10 @@ class AlfworldTask:
             cache=self._cache,
         )
         shutil.copyfile(demonstrations, folder / TRAIN_FILE)
+        if _is_react(self._config.protocol):
+            examples = folder / PROMPTS_FILE
+            examples.parent.mkdir(exist_ok=True)
+            shutil.copyfile(prompts_path(self._games.settings.react_prompts), examples)
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
 
     def check_data(self) -> None:
@@ -196,9 +223,13 @@ class AlfworldTask:
         except EnvironmentBroken as error:
             raise PreflightError(
                 f"task {self.name}: self-test failed: {error}",
-                cure="Games and engine must be of one dialect: install the pinned alfworld and "
-                "textworld, and use games of ALFWorld 2.1.2 or later",
+                cure="Install the pinned alfworld and textworld, and use games of an ALFWorld "
+                "release (2.1.1 and 2.1.2 are known)",
             ) from error
+
+
+def _is_react(protocol: str) -> bool:
+    return protocol.startswith("react")
 
 
 def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:

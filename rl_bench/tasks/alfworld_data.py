@@ -12,25 +12,28 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock
 from pydantic import ValidationError
 
+from envs.alfworld_dialect import Dialect, dialect_of
 from envs.alfworld_games import (
     GENERATOR_VERSION,
+    ROOT,
     Split,
     collect_games,
     game_digest,
     generate_games,
+    load_game,
 )
 from envs.alfworld_layout import LayoutSettings, TaskType
 from envs.errors import EnvironmentBroken
 from rl_bench.config import DataSource, Frozen, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
 
-ROOT = "json_2.1.1"
 EVAL_SPLIT: Split = "valid_unseen"
 TRAIN_SPLIT: Split = "train"
 _SOURCE_CURE = (
@@ -46,9 +49,10 @@ class AlfworldSettings(Frozen):
         expert: Who plays the demonstrations: ``explorer`` acts on what it sees, ``walkthrough``
             knows where things are.
         num_expert_games: Train games that get a demonstration; ``None``: all.
-        react_prompts: The few-shot file of protocol ``react``; see `envs.protocol_react`.
+        react_prompts: The few-shot file of the ``react`` protocols; see `envs.protocol_react`.
         react_header: First lines of a ``react`` prompt; empty: this project's own.
         seed: Seed of generated games.
+        dialect: Dialect of generated games; others state their own.
         task_types: Task types of generated games.
         rooms: Rooms of generated games; empty: all.
         num_receptacles: Receptacles in a generated room.
@@ -61,6 +65,7 @@ class AlfworldSettings(Frozen):
     react_prompts: str = ""
     react_header: str = ""
     seed: int = 0
+    dialect: Dialect = Dialect.MOVE
     task_types: tuple[TaskType, ...] = tuple(TaskType)
     rooms: tuple[str, ...] = ()
     num_receptacles: int = 6
@@ -151,6 +156,19 @@ class AlfworldGames:
         """The number of train games, without reading them."""
         return len(self._first(TRAIN_SPLIT, self._config.num_train))
 
+    def dialects(self) -> list[Dialect]:
+        """The dialects of the evaluation games, as a rule one.
+
+        Raises:
+            PreflightError: Games are missing or broken.
+        """
+        try:
+            return sorted({_dialect_of_file(game) for game in self.evaluation()})
+        except EnvironmentBroken as error:
+            raise PreflightError(
+                f"task {self._config.name}: {error}", cure=_SOURCE_CURE.format(split=EVAL_SPLIT)
+            ) from error
+
     def _first(self, split: Split, number: int | None) -> list[Path]:
         folder = self._folder(split)
         games = collect_games(folder, split)
@@ -210,7 +228,7 @@ class AlfworldGames:
             (EVAL_SPLIT, config.num_eval),
         )
         layout = settings.layout()
-        key = _digest([GENERATOR_VERSION, sizes, settings.seed, repr(layout)])
+        key = _digest([GENERATOR_VERSION, sizes, settings.seed, settings.dialect, repr(layout)])
 
         def generate(folder: Path) -> None:
             try:
@@ -221,6 +239,7 @@ class AlfworldGames:
                         num_games=num_games,
                         seed=settings.seed,
                         settings=layout,
+                        dialect=settings.dialect,
                     )
             except EnvironmentBroken as error:
                 raise PreflightError(
@@ -236,6 +255,11 @@ class AlfworldGames:
                 f"task {self._config.name}: source=builtin needs task.num_train and task.num_eval",
                 cure="Generated games have no natural number: say how many",
             )
+
+
+@lru_cache(maxsize=4096)
+def _dialect_of_file(game: Path) -> Dialect:
+    return dialect_of(load_game(game)["grammar"], name=str(game))
 
 
 def _digest(parts: Sequence[object]) -> str:

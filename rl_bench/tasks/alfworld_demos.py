@@ -11,11 +11,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from envs.alfworld_games import task_type_of
+from envs.alfworld_games import ROOT, task_type_of
 from envs.errors import EnvironmentBroken
 from envs.protocol import Turn
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.alfworld_data import ROOT, AlfworldSettings, make_once
+from rl_bench.tasks.alfworld_data import AlfworldSettings, make_once
 
 LOG = logging.getLogger(__name__)
 TRAIN_FILE = "train.jsonl"

@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import envs  # noqa: F401  registers the environments
 from envs.alfworld import BANNER, ALFWorldEnv
+from envs.alfworld_dialect import Dialect
 from envs.alfworld_engine import Observed
 from envs.alfworld_games import load_game
 from envs.errors import EnvironmentBroken
@@ -51,7 +52,7 @@ def test_the_same_actions_give_the_same_episode(env: ALFWorldEnv, games_dir: Pat
         assert env.reset(seed=seed) == other.reset(seed=seed)
         env.action_space.seed(seed)
         for step in range(6):
-            action = env._info()["admissible_commands"][step]
+            action = env._info()["available_actions"][step]
             assert env.step(action) == other.step(action)
     other.close()
 
@@ -103,7 +104,7 @@ def test_talk_and_nonsense_cost_a_step(env: ALFWorldEnv, action: str, answer: st
     _, before = env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(action)
     assert (observation, reward, terminated, truncated) == (answer, 0.0, False, False)
-    assert info["admissible_commands"] == before["admissible_commands"]
+    assert info["available_actions"] == before["available_actions"]
     assert info["num_steps"] == 1
 
 
@@ -143,8 +144,8 @@ def test_after_a_broken_game_the_next_one_plays(
 class _FailingEngine:
     """An engine that breaks on a legal command."""
 
-    def load(self, game: Path) -> None:
-        pass
+    def load(self, game: Path) -> Dialect:
+        return Dialect.MOVE
 
     def reset(self) -> Observed:
         return Observed("a room", ("look",), won=False)

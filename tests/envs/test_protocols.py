@@ -1,13 +1,15 @@
 """Prompt protocols: what a model is shown and how its answer is read."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from envs.alfworld_dialect import USAGE, Dialect
 from envs.alfworld_layout import TaskType
 from envs.protocol import Turn
-from envs.protocol_react import KINDS, goal_kind, to_move_dialect
+from envs.protocol_react import KINDS, PROMPTS_FILE, goal_kind
 from envs.protocols import get_protocol, protocol_spec
 
 FIRST = "You are in a room.\n\nYour task is to: put a mug in desk."
@@ -79,19 +81,50 @@ def test_react_shows_two_examples_and_the_game_so_far(prompts: str) -> None:
     assert react.stop == ("\n",)
 
 
-def test_react_move_speaks_the_games_dialect(prompts: str) -> None:
-    published = get_protocol("react", prompts=prompts).prompt([], FIRST).text
-    matched = get_protocol("react_move", prompts=prompts).prompt([], FIRST).text
-    assert published is not None
-    assert matched is not None
-    assert "> put cup 1 in/on desk 1\nYou put the cup 1 in/on the desk 1." in published
-    assert "> move cup 1 to desk 1\nYou move the cup 1 to the desk 1." in matched
-    assert "> put cup" not in matched
+PUT_EXAMPLE = "> put cup 1 in/on desk 1\nYou put the cup 1 in/on the desk 1."
+MOVE_EXAMPLE = "> move cup 1 to desk 1\nYou move the cup 1 to the desk 1."
 
 
-def test_thoughts_keep_their_words_in_either_dialect() -> None:
-    thought = "> think: I put the cup 1 in/on desk 1"
-    assert to_move_dialect(thought) == thought
+@pytest.mark.parametrize(
+    ("name", "info", "example"),
+    [
+        ("react", {"dialect": "move"}, MOVE_EXAMPLE),
+        ("react", {"dialect": "put"}, PUT_EXAMPLE),
+        ("react", {}, MOVE_EXAMPLE),
+        ("react_published", {"dialect": "move"}, PUT_EXAMPLE),
+        ("react_published", {"dialect": "put"}, PUT_EXAMPLE),
+    ],
+)
+def test_examples_speak_the_game_s_dialect_or_as_published(
+    prompts: str, name: str, info: dict[str, str], example: str
+) -> None:
+    protocol = get_protocol(name, prompts=prompts)
+    text = protocol.prompt([], FIRST, info).text
+    assert protocol.name == name
+    assert text is not None
+    assert text.count(example) == 2
+    assert (PUT_EXAMPLE in text) != (MOVE_EXAMPLE in text)
+
+
+@pytest.mark.parametrize(("dialect", "other"), [("move", "put"), ("put", "move")])
+def test_the_rules_state_the_game_s_own_command(dialect: str, other: str) -> None:
+    messages = get_protocol("chat_rules").prompt([], FIRST, {"dialect": dialect}).messages
+    assert messages is not None
+    rules = messages[0]["content"]
+    assert USAGE[Dialect(dialect)] in rules
+    assert USAGE[Dialect(other)] not in rules
+
+
+def test_a_transcript_leaves_out_location_numbers_as_published(prompts: str) -> None:
+    react = get_protocol("react", prompts=prompts)
+    arrival = "You arrive at loc 12. On the desk 1, you see a cup 1."
+    text = react.prompt([Turn(FIRST, "go to desk 1")], arrival).text
+    assert text is not None
+    assert text.endswith("> go to desk 1\nOn the desk 1, you see a cup 1.\n>")
+    named = "You arrive at desk 1. On the desk 1, you see a cup 1."
+    text = react.prompt([Turn(FIRST, "go to desk 1")], named).text
+    assert text is not None
+    assert named in text
 
 
 @pytest.mark.parametrize(
@@ -160,11 +193,24 @@ def test_missing_examples_say_where_to_get_them(
         get_protocol("react", prompts=str(empty))
 
 
+def test_agents_find_the_examples_in_their_data(
+    prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RL_BENCH_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data", "multi/alfworld"):
+        file = tmp_path / folder / PROMPTS_FILE
+        file.parent.mkdir(parents=True)
+        shutil.copy(prompts, file)
+        monkeypatch.setenv("DATA_PATH", str(tmp_path / folder.partition("/")[0]))
+        assert get_protocol("react").prompt([], FIRST).text
+
+
 def test_the_published_examples_become_the_games_dialect(real_data: Path) -> None:
-    for name in ("react", "react_move"):
+    for name in ("react", "react_published"):
         protocol = get_protocol(name, prompts=str(real_data / "react/alfworld_3prompts.json"))
         for goal in ("put a mug in desk.", "put two cd in safe.", "heat some egg and put it in x."):
             text = protocol.prompt([], f"A room.\n\nYour task is to: {goal}").text
             assert text is not None
-            assert ("\n> put " in text) == (name == "react")
-            assert ("\n> move " in text) == (name == "react_move")
+            assert ("\n> put " in text) == (name == "react_published")
+            assert ("\n> move " in text) == (name == "react")

@@ -12,10 +12,12 @@ import pytest
 
 from envs.alfworld import ALFWorldEnv
 from envs.alfworld_games import collect_games, game_digest, generate_games, load_game
-from envs.protocols import get_protocol
-from rl_bench.config import DataSource, TaskConfig
+from envs.protocol_react import KINDS
+from envs.protocols import get_protocol, protocol_spec
+from rl_bench.config import DataSource, JudgeConfig, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.alfworld import AlfworldTask
 from rl_bench.tasks.alfworld_data import AlfworldGames, make_once
@@ -70,6 +72,8 @@ def path_config(data: Path, **changes: Any) -> TaskConfig:  # noqa: ANN401
 class Player:
     """An `EvalContext` that plays real episodes with a scripted model."""
 
+    repeat = 0
+
     def __init__(self, model: "WalkthroughModel", *, break_first: int = 0) -> None:
         self.model = model
         self.protocol = ""
@@ -77,6 +81,9 @@ class Player:
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         raise AssertionError("an interactive task asks for episodes")
+
+    def judge(self, config: JudgeConfig) -> Judge:
+        raise AssertionError("nothing to judge in a game")
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
         self.protocol = protocol
@@ -159,6 +166,41 @@ async def test_the_evaluation_names_its_protocol(cache: Path) -> None:
     await task.evaluate(player)
     assert player.protocol == "chat_rules"
     assert "chat_rules" in task.evaluator_version
+    assert "dialect-move" in task.evaluator_version
+
+
+def test_games_of_either_dialect_can_be_generated(cache: Path, tmp_path: Path) -> None:
+    put = config(settings={**SETTINGS, "dialect": "put"})
+    task = AlfworldTask(put, cache=cache)
+    task.check_data()
+    assert "dialect-put" in task.evaluator_version
+    assert "put <object> in/on <place>" in task.description()
+    task.write_train_data(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    actions = [turn["action"] for line in lines for turn in line["turns"]]
+    assert len(lines) == 12
+    assert any(action.startswith("put ") for action in actions)
+    assert not any(action.startswith("move ") for action in actions)
+
+
+def test_an_agent_gets_the_few_shot_examples(
+    public_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps({f"react_{k}_{i}": f"[{k} {i}]" for k in KINDS for i in (0, 1)}))
+    settings = {"react_prompts": str(prompts), "react_header": "HEAD\n"}
+    task = AlfworldTask(
+        path_config(public_data, protocol="react", settings=settings), cache=tmp_path / "cache"
+    )
+    task.write_train_data(tmp_path / "given")
+    spec = protocol_spec("react", header="HEAD\n")
+    assert repr(spec) in task.description()
+    prompts.unlink()
+    monkeypatch.delenv("RL_BENCH_DATA", raising=False)
+    monkeypatch.setenv("DATA_PATH", str(tmp_path / "given"))
+    text = get_protocol(spec).prompt([], "A room.\n\nYour task is to: heat it.").text
+    assert text is not None
+    assert text.startswith("HEAD\n[heat 1][heat 0]")
 
 
 def test_train_data_hold_games_and_demonstrations(cache: Path, tmp_path: Path) -> None:
@@ -176,7 +218,7 @@ def test_train_data_hold_games_and_demonstrations(cache: Path, tmp_path: Path) -
             observation, reward, *_ = env.step(turn["action"])
         assert reward == 1
     env.close()
-    assert "move X to Y" in (tmp_path / "README.md").read_text()
+    assert "move <object> to <place>" in (tmp_path / "README.md").read_text()
 
 
 def test_no_evaluated_game_reaches_the_agent(cache: Path, tmp_path: Path) -> None:
@@ -278,7 +320,9 @@ def test_missing_prompts_are_found_before_any_run(
         AlfworldTask(path_config(public_data, protocol="telepathy"), cache=tmp_path).check_data()
 
 
-def test_games_of_another_dialect_fail_the_self_test(public_data: Path, tmp_path: Path) -> None:
+def test_a_solution_in_another_dialect_fails_the_self_test(
+    public_data: Path, tmp_path: Path
+) -> None:
     data = tmp_path / "old"
     shutil.copytree(public_data, data)
     for game in data.rglob("*.tw-pddl"):
@@ -353,7 +397,7 @@ def test_the_published_setting_checks_out_on_real_data(real_data: Path, tmp_path
         num_eval=134,
         num_train=20,
         max_steps=50,
-        protocol="react",
+        protocol="react_published",
         settings={
             "num_expert_games": 3,
             "react_prompts": str(real_data / "react" / "alfworld_3prompts.json"),
