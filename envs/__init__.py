@@ -6,7 +6,10 @@ loaded until `gymnasium.make` is called.
 
 import gymnasium
 
-_ENTRY_POINTS = {"rl_bench/ALFWorld-v0": "envs.alfworld:ALFWorldEnv"}
+_ENTRY_POINTS = {
+    "rl_bench/ALFWorld-v0": "envs.alfworld:ALFWorldEnv",
+    "rl_bench/DeepSearchQA-v0": "envs.deepsearchqa:DeepSearchQAEnv",
+}
 
 for _env_id, _entry_point in _ENTRY_POINTS.items():
     if _env_id not in gymnasium.registry:
