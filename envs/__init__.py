@@ -9,6 +9,7 @@ import gymnasium
 _ENTRY_POINTS = {
     "rl_bench/ALFWorld-v0": "envs.alfworld:ALFWorldEnv",
     "rl_bench/DeepSearchQA-v0": "envs.deepsearchqa:DeepSearchQAEnv",
+    "rl_bench/WebShop-v0": "envs.webshop:WebShopEnv",
 }
 
 for _env_id, _entry_point in _ENTRY_POINTS.items():

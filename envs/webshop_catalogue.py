@@ -109,11 +109,10 @@ def read_products(folder: Path) -> tuple[Product, ...]:
 
 def read_rows(file: Path) -> Iterator[dict[str, Any]]:
     """The JSON objects of a ``.jsonl`` or ``.jsonl.xz`` file."""
-    opened = lzma.open(file, "rt", encoding="utf-8") if file.suffix == ".xz" else file.open()
-    with opened as lines:
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
+    data = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
+    for line in data.split(b"\n"):
+        if line.strip():
+            yield json.loads(line)
 
 
 def product_row(product: Product) -> dict[str, Any]:

@@ -132,9 +132,7 @@ def _human_goals(
                 yield _human_goal(product, instruction, _limit(prices[product.asin], rng))
 
 
-def _human_goal(
-    product: Product, instruction: HumanInstruction, limit: tuple[float, str]
-) -> Goal:
+def _human_goal(product: Product, instruction: HumanInstruction, limit: tuple[float, str]) -> Goal:
     wording = instruction.text.strip(".")
     return Goal(
         asin=product.asin,

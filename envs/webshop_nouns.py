@@ -2,8 +2,8 @@
 
 The original takes spaCy's small English model. That model is an optional package; which one, and
 its version, change some rewards, so a tagger's `label` goes with every score. Without the model a
-word list decides: everything with a letter is a noun unless it is listed. It is a stand-in, labelled
-as such, and its scores are not comparable with published ones.
+word list decides: everything with a letter is a noun unless it is listed. It is a stand-in and
+labelled as one: of 300 recorded purchases it gives 13 another reward.
 """
 
 import json
@@ -102,7 +102,9 @@ def _load(model: str) -> Any:  # noqa: ANN401  spaCy's Language, of an optional 
 
         return spacy.load(folder, exclude=_NOT_NEEDED)
     except (ImportError, OSError, ValueError) as error:
-        raise EnvironmentBroken(f"the spaCy model {model} does not load ({error}): {cure}") from error
+        raise EnvironmentBroken(
+            f"the spaCy model {model} does not load ({error}): {cure}"
+        ) from error
 
 
 def _model_folder(model: str) -> Path | None:
@@ -124,25 +126,25 @@ class WordListTagger:
         return tuple(w for w in words if _LETTER.search(w) and w not in OTHER_WORDS)
 
 
-_APART = re.compile(r"[\s,;|()\[\]&+]+|(?<=[^\W\d_])[-–—](?=[^\W\d_])|(?=['’]s\b)")
+_APART = re.compile(
+    r"[\s,;|()\[\]&+，]+|(?<=[^\W_])[-–—](?=[^\W\d_])|(?=['’]s\b)|(?<=\d)(?=(?:oz|ml|mm|cm|gb)\b)",
+    flags=re.IGNORECASE,
+)
 _LETTER = re.compile(r"[^\W\d_]")
 _EDGES = "-–—.!?:\"'“”*#/™®"
-OTHER_WORDS = frozenset(
-    (
-        "a an the this that these those all any each every some no both more most other "
-        "and or nor but if as than so not only also "
-        "of in on at to from for by with without into onto over under up down off out about after "
-        "before between through during per via against across around "
-        "i you he she it we they my your his her its our their me us them s "
-        "is are was were be been being has have had do does did can could will would may might "
-        "should must make makes made use used uses using fit fits fitting keep keeps get gives "
-        "includes included including compatible "
-        "very too well just even easily quickly fully new high low large small big mini long short "
-        "soft hard warm cool hot cold dry wet light heavy thin thick wide slim tall deep full free "
-        "easy safe great good best better perfect ideal special different various multiple single "
-        "double natural organic durable adjustable removable washable portable wireless foldable "
-        "waterproof breathable comfortable lightweight reusable rechargeable stretchy casual sexy "
-        "cute funny elegant modern stylish black white red blue green grey gray pink brown beige"
-    ).split()
+_OTHER_WORDS = (
+    "a an the this that these those all any each every some no both more most other "
+    "and or nor but if as than so not only also "
+    "of in on at to from for by with without into onto over under up down off out about after "
+    "before between through during per via against across around "
+    "i you he she it we they my your his her its our their me us them s "
+    "is are was were be been being has have had do does did can could will would may might "
+    "should must make makes made use used uses using fit fits fitting keep keeps get gives "
+    "includes included including compatible "
+    "very too well just even easily quickly fully once "
+    "new large small big tall wide deep easy safe great good better durable adjustable "
+    "removable washable foldable waterproof breathable comfortable reusable rechargeable "
+    "stretchy funny elegant stylish distressed smoked shaped based running hang carry"
 )
+OTHER_WORDS = frozenset(_OTHER_WORDS.split())
 """Words of titles that are mostly no nouns: function words, common verbs and adjectives."""

@@ -1,8 +1,8 @@
 """The shop's pages as text: what is shown, and what can be clicked.
 
-Every page is the visible strings of the original's page in their order, joined by ``[SEP]``, and the
-texts of its buttons, links and options, lower-cased. Rendering is pure. Layout checked word for word
-against sessions recorded from princeton-nlp/WebShop at 64fa2a5.
+Every page is the visible strings of the original's page in their order, joined by ``[SEP]``, and
+the texts of its buttons, links and options, lower-cased. Rendering is pure. The layout is that of
+princeton-nlp/WebShop at 64fa2a5, checked word for word against recorded sessions.
 """
 
 import json
@@ -149,12 +149,12 @@ def end_page(asin: str, options: Mapping[str, str], reward: float) -> Page:
 
 
 _BUTTON_TEXTS = {PREV: "< Prev", NEXT: "Next >"}
-_HTML_SAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "'": "\\u0027"}
+_HTML_SAFE = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026", "'": r"\u0027"})
 
 
 def _as_html_json(options: Mapping[str, str]) -> str:
     """JSON as the original's page template writes it: keys sorted, markup escaped."""
-    return json.dumps(options, sort_keys=True).translate(str.maketrans(_HTML_SAFE))
+    return json.dumps(options, sort_keys=True).translate(_HTML_SAFE)
 
 
 def _below(instruction: str, *texts: str) -> str:

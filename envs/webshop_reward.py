@@ -16,18 +16,17 @@ from envs.webshop_catalogue import Product
 from envs.webshop_goals import Goal
 from envs.webshop_nouns import NounTagger
 
-COLOURS: Final = tuple(
-    (
-        "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze "
-        "brown burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas "
-        "coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant espresso "
-        "fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki "
-        "lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha "
-        "multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple "
-        "rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone "
-        "stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white wine yellow"
-    ).split()
+_COLOURS = (
+    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze "
+    "brown burgundy camel camo caramel champagne charcoal cheetah chestnut chocolate christmas "
+    "coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant espresso "
+    "fuchsia gold granite grape graphite grass gray green grey heather indigo ivory ivy khaki "
+    "lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha "
+    "multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple "
+    "rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone "
+    "stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white wine yellow"
 )
+COLOURS: Final = tuple(_COLOURS.split())
 """The original's colour words; the first that an option contains stands for it."""
 _MATCH = 85
 _TITLE_WITHOUT_NOUNS = 0.2

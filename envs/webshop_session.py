@@ -20,7 +20,6 @@ from envs.webshop_pages import (
     PAGE_SIZE,
     PREV,
     SEARCH,
-    Page,
     PageKind,
     SubPage,
     end_page,
@@ -77,7 +76,10 @@ class Session:
         self._rng = random.Random(seed)  # noqa: S311  no secret
         self.page = start_page(goal.text)
         self.purchase: Purchase | None = None
-        self._forget()
+        self._keywords: list[str] = []
+        self._number = 1
+        self._asin = ""
+        self._options: dict[str, str] = {}
 
     def act(self, action: str) -> float:
         """Obeys an action, which changes `page`; returns the reward, 0 unless it buys.
@@ -94,18 +96,12 @@ class Session:
             return self._click(argument)
         return 0.0
 
-    def _forget(self) -> None:
-        self._keywords: list[str] = []
-        self._number = 1
-        self._asin = ""
-        self._options: dict[str, str] = {}
-
     def _click(self, text: str) -> float:
         kind = self.page.kind
         if text == BUY:
             return self._buy()
         if text == BACK_TO_SEARCH:
-            self._forget()
+            self._keywords, self._number, self._asin, self._options = [], 1, "", {}
             self.page = start_page(self.goal.text)
         elif kind is PageKind.RESULTS and text in (NEXT, PREV):
             self._show_results(self._number + (1 if text == NEXT else -1))
@@ -144,7 +140,7 @@ class Session:
         return reward.total
 
     def _show_results(self, number: int) -> None:
-        """Page ``number`` of the results; pages beyond the last are empty. Options are forgotten."""
+        """Page ``number`` of the results; those beyond the last are empty."""
         self._number, self._asin, self._options = number, "", {}
         found = self._find()
         shown = found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]

@@ -6,6 +6,8 @@ are drawn from a seed and split (`envs.webshop_goals`), and a folder that a task
 (`write_shop`), which holds train goals and prices only, and nothing to draw.
 """
 
+import bisect
+import itertools
 import json
 import os
 import random
@@ -86,6 +88,7 @@ class Shop:
         self.prices = prices
         self.goals = goals
         self._tagger = tagger
+        self._weights = list(itertools.accumulate(goal.weight for goal in goals))
 
     @property
     def tagger(self) -> NounTagger:
@@ -96,6 +99,24 @@ class Shop:
         """
         return get_tagger(self._tagger)
 
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """Every character that a page can show, beside the printable ones of ASCII."""
+        texts = [goal.text for goal in self.goals]
+        for product in self.catalogue.products:
+            texts += [product.title, product.description, product.price_tag, product.rating]
+            texts += [
+                *product.bullets,
+                *product.options,
+                *itertools.chain(*product.options.values()),
+            ]
+        return frozenset().union(*texts)
+
+    def draw_goal(self, drawn: float) -> Goal:
+        """The goal that ``drawn``, uniform in [0, 1), falls on when goals lie side by side."""
+        index = bisect.bisect(self._weights, drawn * self._weights[-1])
+        return self.goals[min(index, len(self.goals) - 1)]
+
     def product(self, asin: str) -> Product:
         """The product ``asin``; raises ``KeyError`` if there is none."""
         return self.catalogue.by_asin[asin]
@@ -105,7 +126,7 @@ class Shop:
         return [self.product(hit.doc_id) for hit in self.catalogue.index.search(query, k)]
 
 
-def open_shop(folder: Path, settings: ShopSettings = ShopSettings()) -> Shop:  # noqa: B008  frozen
+def open_shop(folder: Path, settings: ShopSettings = ShopSettings()) -> Shop:
     """The shop of a folder; the same object for the same folder and settings.
 
     Raises:
@@ -132,7 +153,8 @@ def _open(folder: Path, changed_ns: int, settings: ShopSettings) -> Shop:
 
 
 @lru_cache(maxsize=4)
-def _read_catalogue(folder: Path, changed_ns: int) -> Catalogue:  # noqa: ARG001  part of the key
+def _read_catalogue(folder: Path, changed_ns: int) -> Catalogue:
+    """``changed_ns`` is part of the key, so that a changed file is read again."""
     return Catalogue(read_products(folder))
 
 
