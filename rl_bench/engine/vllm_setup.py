@@ -15,6 +15,10 @@ from typing import Any, Literal
 MIN_BATCHED_TOKENS = 2048
 """Tokens that one step of the engine may read, at least: vLLM's own default."""
 
+HARMFUL_VARIABLES = ("VLLM_PORT", "VLLM_CPU_KVCACHE_SPACE")
+"""A fixed port would be everyone's port: vLLM finds a free one without. The second overrides the
+size of the KV cache that the arguments give."""
+
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
@@ -27,6 +31,7 @@ class VllmOptions:
         max_model_len: Context length, tokens of prompt and answer together.
         max_num_seqs: Sequences decoded at a time.
         kv_cache_gib: Memory of the KV cache on a CPU.
+        num_threads: OpenMP threads that compute on a CPU.
         gpu_memory_utilization: Fraction of a GPU's memory that the engine may take.
         tensor_parallel_size: GPUs that share one model.
         enforce_eager: Do not compile.
@@ -39,6 +44,7 @@ class VllmOptions:
     max_model_len: int = 2048
     max_num_seqs: int = 64
     kv_cache_gib: float = 1.0
+    num_threads: int = 1
     gpu_memory_utilization: float = 0.9
     tensor_parallel_size: int = 1
     enforce_eager: bool = True
@@ -52,7 +58,21 @@ def prepare_environment(options: VllmOptions) -> None:
 
     What the user has set stays, except where it would break the engine.
     """
-    defaults = {
+    for name, value in default_environment(options.start_timeout_s).items():
+        os.environ.setdefault(name, value)
+    for name in HARMFUL_VARIABLES:
+        os.environ.pop(name, None)
+    if options.tensor_parallel_size == 1 and not has_gpu():
+        # The CPU backend forces a second child process unless this is 0. The engine core is a
+        # process of its own all the same; one process fewer starts seven seconds sooner.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    if options.log_folder is not None:
+        _log_to(options.log_folder)
+
+
+def default_environment(start_timeout_s: float) -> dict[str, str]:
+    """What vLLM and its libraries should read where the user has set nothing else."""
+    return {
         # Nothing is fetched: a model hub that is looked for costs seconds and may hang.
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -71,20 +91,8 @@ def prepare_environment(options: VllmOptions) -> None:
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "PYTHONWARNINGS": "ignore",
         # A child that hangs while it starts is given up.
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(math.ceil(options.start_timeout_s)),
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(math.ceil(start_timeout_s)),
     }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-    # A fixed port would be everyone's port: vLLM finds a free one when this is unset.
-    os.environ.pop("VLLM_PORT", None)
-    # It overrides the size of the KV cache that the arguments give.
-    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)
-    if options.tensor_parallel_size == 1 and not _has_gpu():
-        # The CPU backend forces a second child process unless this is 0. The engine core is a
-        # process of its own all the same; one process fewer starts seven seconds sooner.
-        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    if options.log_folder is not None:
-        _log_to(options.log_folder)
 
 
 def engine_arguments(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401  vLLM is optional
@@ -136,7 +144,8 @@ def start_lock_path() -> Path:
     return Path(tempfile.gettempdir()) / name
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether vLLM would run on a GPU here."""
     import torch
 
     return torch.cuda.is_available()

@@ -54,6 +54,7 @@ class JudgeReply:
         text: The message; empty when a function was called.
         arguments: The called function's arguments as JSON text, ``None`` without a call.
         top_logprobs: For each token, alternative to log-probability in nats; empty if not asked.
+        finish_reason: As the endpoint says: ``stop``, ``length`` for an answer that was cut, …
         num_prompt_tokens: As the endpoint counts.
         num_tokens: Of the answer, as the endpoint counts.
     """
@@ -61,6 +62,7 @@ class JudgeReply:
     text: str
     arguments: str | None = None
     top_logprobs: tuple[Mapping[str, float], ...] = ()
+    finish_reason: str = ""
     num_prompt_tokens: int = 0
     num_tokens: int = 0
 
@@ -96,10 +98,14 @@ class JudgeUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged(Generic[U]):
-    """Votes in the order of the requests, and what they took."""
+    """Votes in the order of the requests, and what they took.
+
+    ``notes`` tell what was changed to suit the endpoint, e.g. that it takes no temperature.
+    """
 
     votes: tuple[Votes[U], ...]
     usage: JudgeUsage = field(default_factory=JudgeUsage)
+    notes: tuple[str, ...] = ()
 
 
 class Judge(Protocol):

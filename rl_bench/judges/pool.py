@@ -1,0 +1,209 @@
+"""The judge as tasks know it: votes on items, asked concurrently, retried, cached and paid for.
+
+A vote has a slot from its first attempt to its last, so requests in flight never exceed the
+config's ``max_concurrency``. An attempt that failed is repeated with growing, jittered waits; an
+answer that cannot be read is asked for again at once, out of the same number of attempts. When the
+endpoint is closed to everyone (`rl_bench.judges.gate`), all that is left is unjudged and says why.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Self, TypeVar
+
+from envs.text_store import TextStore
+from rl_bench.config import JudgeConfig
+from rl_bench.judges.account import Account
+from rl_bench.judges.base import Judged, JudgeReply, JudgeRequest, Votes
+from rl_bench.judges.client import ChatClient
+from rl_bench.judges.endpoint import Endpoint, RemoteEndpoint
+from rl_bench.judges.failures import AskError, FailureKind
+from rl_bench.judges.gate import Gate
+from rl_bench.judges.reply_cache import ReplyCache, reply_key
+
+T = TypeVar("T")
+
+CACHE_FILE = Path("judges", "replies.sqlite")
+FIRST_WAIT_S = 2.0
+"""Before the second attempt; doubled before each further one."""
+MAX_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session(Generic[T]):
+    """What the votes of one `JudgePool.ask` share."""
+
+    parse: Callable[[JudgeReply], T]
+    repeat: int
+    account: Account
+    gate: Gate
+    identity: str
+
+
+class JudgePool:
+    """Votes of one judge; implements `rl_bench.judges.base.Judge`.
+
+    Args:
+        config: Which judge, and how patiently it is asked.
+        endpoint: Where.
+        cache: Replies of earlier evaluations.
+        first_wait_s: Before the second attempt at a vote.
+    """
+
+    def __init__(
+        self,
+        config: JudgeConfig,
+        endpoint: Endpoint,
+        *,
+        cache: ReplyCache,
+        first_wait_s: float = FIRST_WAIT_S,
+    ) -> None:
+        self._config = config
+        self._endpoint = endpoint
+        self._client = ChatClient(config, endpoint)
+        self._cache = cache
+        self._first_wait_s = first_wait_s
+        self._slots = asyncio.Semaphore(config.max_concurrency)
+        self._gate = Gate(config.name)
+        self._num_asks = 0
+
+    @classmethod
+    def from_config(
+        cls,
+        config: JudgeConfig,
+        *,
+        cache: Path,
+        log_folder: Path,
+        first_wait_s: float = FIRST_WAIT_S,
+    ) -> Self:
+        """A judge that has asked and started nothing yet.
+
+        Args:
+            config: Which judge.
+            cache: The cache's root; replies are kept below it.
+            log_folder: Gets the log of a server that has to be started.
+            first_wait_s: Before the second attempt at a vote.
+        """
+        replies = ReplyCache(TextStore(cache / CACHE_FILE))
+        return cls(config, _endpoint(config, log_folder), cache=replies, first_wait_s=first_wait_s)
+
+    async def ask(
+        self,
+        requests: Sequence[JudgeRequest],
+        *,
+        parse: Callable[[JudgeReply], T],
+        repeat: int = 0,
+    ) -> Judged[T]:
+        """Asks for the configured number of votes on each request; see `Judge.ask`."""
+        account = Account(self._config)
+        if self._num_asks == 0:  # what is asked together shares what it learns of the endpoint
+            self._gate = Gate(self._config.name)
+        self._num_asks += 1
+        try:
+            session = _Session(
+                parse=parse,
+                repeat=repeat,
+                account=account,
+                gate=self._gate,
+                identity=await self._endpoint.identity(),
+            )
+            votes = await self._collect(requests, session)
+        except AskError as error:  # the endpoint has no identity, so it can have no answers
+            votes = [Votes[T](values=(), failures=(str(error),)) for _ in requests]
+        finally:
+            self._num_asks -= 1
+        return Judged(votes=tuple(votes), usage=account.usage(), notes=self._client.notes)
+
+    async def close(self) -> None:
+        """Ends connections, the server if there is one, and the cache; safe to call twice."""
+        await self._client.close()
+        await self._endpoint.close()
+        self._cache.close()
+
+    async def _collect(
+        self, requests: Sequence[JudgeRequest], session: _Session[T]
+    ) -> list[Votes[T]]:
+        async with asyncio.TaskGroup() as group:
+            votes = [
+                [
+                    group.create_task(self._vote(request, number, session))
+                    for number in range(self._config.num_votes)
+                ]
+                for request in requests
+            ]
+        return [_joined([vote.result() for vote in of_item]) for of_item in votes]
+
+    async def _vote(self, request: JudgeRequest, number: int, session: _Session[T]) -> Votes[T]:
+        """One vote, or why there is none."""
+        seed = session.repeat * self._config.num_votes + number
+        body = self._client.body(request, seed=seed)
+        key = reply_key(body, identity=session.identity, vote=number, repeat=session.repeat)
+        if (kept := self._cache.get(key)) is not None:
+            try:
+                value = session.parse(kept)
+            except ValueError:
+                pass  # it was readable when it was kept: the task reads otherwise now
+            else:
+                session.account.num_cached += 1
+                return Votes(values=(value,))
+        try:
+            async with self._slots:
+                reply, value = await self._persist(request, seed, session)
+        except AskError as error:
+            return Votes(values=(), failures=(str(error),))
+        self._cache.put(key, reply)
+        return Votes(values=(value,))
+
+    async def _persist(
+        self, request: JudgeRequest, seed: int, session: _Session[T]
+    ) -> tuple[JudgeReply, T]:
+        """Asks until there is a readable answer, as often as the config says."""
+        gate, begin = session.gate, time.monotonic()
+        for attempt in range(self._config.num_retries + 1):
+            await gate.enter()
+            session.account.check()
+            session.account.num_retries += attempt > 0
+            try:
+                return await self._attempt(request, seed, session)
+            except AskError as error:
+                failure = error
+            is_last = attempt == self._config.num_retries
+            gate.failed(failure, asked_since=begin, is_last=is_last)
+            if failure.kind in (FailureKind.REFUSED, FailureKind.CLOSED):
+                raise failure
+            if failure.kind is FailureKind.UNANSWERED and not is_last:
+                await gate.sleep(self._wait_s(attempt))
+        raise AskError(f"after {attempt + 1} attempts: {failure.message}", kind=failure.kind)
+
+    async def _attempt(
+        self, request: JudgeRequest, seed: int, session: _Session[T]
+    ) -> tuple[JudgeReply, T]:
+        reply = await self._client.ask(request, seed=seed, account=session.account)
+        session.gate.answered()
+        try:
+            return reply, session.parse(reply)
+        except ValueError as error:
+            raise AskError(f"no verdict: {error}", kind=FailureKind.UNREADABLE) from error
+
+    def _wait_s(self, attempt: int) -> float:
+        """Half of it random, so that those who failed together do not come back together."""
+        longest: float = min(MAX_WAIT_S, self._first_wait_s * 2.0**attempt)
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+
+
+def _joined(votes: Sequence[Votes[T]]) -> Votes[T]:
+    return Votes(
+        values=tuple(value for vote in votes for value in vote.values),
+        failures=tuple(failure for vote in votes for failure in vote.failures),
+    )
+
+
+def _endpoint(config: JudgeConfig, log_folder: Path) -> Endpoint:
+    if config.kind == "openai":
+        return RemoteEndpoint(config)
+    from rl_bench.judges.vllm_server import VllmServer  # only where there is one to start
+
+    return VllmServer(config, log_folder=log_folder)

@@ -1,0 +1,214 @@
+"""A chat request and its response as JSON, on the OpenAI-compatible wire.
+
+Only what verdicts need is read, since gateways leave out or misspell the rest. What a response
+means for a vote is decided here as far as the request says what was wanted; the task's own reading
+comes after.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rl_bench.judges.base import JudgeReply, JudgeRequest
+from rl_bench.judges.failures import AskError, FailureKind
+
+CHARS_PER_TOKEN = 4
+"""For endpoints that do not count: about right for English."""
+MAX_SHOWN_CHARS = 80
+
+
+class _Function(BaseModel):
+    name: str
+    arguments: str
+
+
+class _Call(BaseModel):
+    function: _Function
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Alternative(BaseModel):
+    token: str
+    logprob: float
+
+
+class _Token(_Alternative):
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(BaseModel):
+    content: list[_Token] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class ChatResponse(BaseModel):
+    """A chat completion. ``error`` stands in some gateways' bodies of status 200."""
+
+    choices: list[_Choice] = []
+    usage: object = None
+    error: object = None
+
+
+def request_body(
+    request: JudgeRequest, *, model: str, max_tokens: int, temperature: float, seed: int | None
+) -> dict[str, Any]:
+    """The JSON body that asks ``request``."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [
+            {"role": message["role"], "content": _encodable(message["content"])}
+            for message in request.messages
+        ],
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
+    if seed is not None:
+        body["seed"] = seed
+    if request.top_logprobs:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+    if request.json_object:
+        body["response_format"] = {"type": "json_object"}
+    if request.function is not None:
+        function = request.function
+        described = {"description": function.description} if function.description else {}
+        tool = {"name": function.name, **described, "parameters": dict(function.parameters)}
+        body["tools"] = [{"type": "function", "function": tool}]
+        body["tool_choice"] = {"type": "function", "function": {"name": function.name}}
+    return body
+
+
+def read_response(content: bytes) -> ChatResponse:
+    """The body of a response with status 200.
+
+    Raises:
+        AskError: It is not a chat completion.
+    """
+    try:
+        response = ChatResponse.model_validate_json(content)
+    except ValidationError as error:
+        # Of JSON the head says nothing, and being different each time it would hide what is common.
+        head = content.lstrip()[:MAX_SHOWN_CHARS].decode(errors="replace")
+        shown = "" if head.startswith("{") else f": {head!r}"
+        raise AskError(f"the body is no chat completion{shown}") from error
+    if response.error is not None and not response.choices:
+        raise AskError(f"an error in a response of status 200: {json.dumps(response.error)}")
+    return response
+
+
+def count_tokens(response: ChatResponse, body: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of prompt and answer as the endpoint counts, or estimated where it does not.
+
+    An account that took a missing count for zero would never reach its limit.
+    """
+    usage = response.usage if isinstance(response.usage, dict) else {}
+    asked = (str(message["content"]) for message in body["messages"])
+    said = (choice.message.model_dump_json() for choice in response.choices)
+    return _count(usage.get("prompt_tokens"), asked), _count(usage.get("completion_tokens"), said)
+
+
+def read_reply(
+    response: ChatResponse, request: JudgeRequest, *, num_prompt_tokens: int, num_tokens: int
+) -> JudgeReply:
+    """The judge's answer, if it is of the kind that was asked for.
+
+    Raises:
+        AskError: It is unreadable: empty, refused, or without the call, the JSON or the
+            log-probabilities that were asked for.
+    """
+    if not response.choices:
+        raise _unreadable("no choice in the answer")
+    choice = response.choices[0]
+    message = choice.message
+    arguments = _arguments(message, request)
+    top_logprobs = _top_logprobs(choice)
+    text = message.content or ""
+    if arguments is None and not text.strip():
+        raise _unreadable(_why_empty(choice))
+    if request.top_logprobs and not top_logprobs:
+        raise _unreadable("no log-probabilities in the answer")
+    if request.json_object:
+        _json_object(text, "the answer")
+    return JudgeReply(
+        text=text,
+        arguments=arguments,
+        top_logprobs=top_logprobs,
+        finish_reason=choice.finish_reason or "",
+        num_prompt_tokens=num_prompt_tokens,
+        num_tokens=num_tokens,
+    )
+
+
+def _encodable(text: str) -> str:
+    """Without halves of characters, which a model can write and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _arguments(message: _Message, request: JudgeRequest) -> str | None:
+    if request.function is None:
+        return None
+    wanted = request.function.name
+    functions = [call.function for call in message.tool_calls or ()]
+    for function in functions:
+        if function.name == wanted:
+            _json_object(function.arguments, f"the arguments of {wanted}")
+            return function.arguments
+    instead = ", ".join(function.name for function in functions)
+    said = message.refusal or (message.content or "").strip()
+    if instead:
+        raise _unreadable(f"{instead} was called, not {wanted}")
+    raise _unreadable(f"{wanted} was not called" + (f": {said}" if said else ""))
+
+
+def _top_logprobs(choice: _Choice) -> tuple[Mapping[str, float], ...]:
+    tokens = (choice.logprobs.content if choice.logprobs else None) or ()
+    return tuple(_by_token([token, *(token.top_logprobs or ())]) for token in tokens)
+
+
+def _by_token(alternatives: Sequence[_Alternative]) -> dict[str, float]:
+    """Different tokens may read alike when they are parts of characters: the likeliest counts."""
+    found: dict[str, float] = {}
+    for alternative in alternatives:
+        found[alternative.token] = max(
+            alternative.logprob, found.get(alternative.token, alternative.logprob)
+        )
+    return found
+
+
+def _why_empty(choice: _Choice) -> str:
+    if choice.message.refusal:
+        return f"the judge refuses: {choice.message.refusal}"
+    if choice.finish_reason == "length":
+        return "empty answer, cut by its limit of tokens: raise max_tokens of the judge"
+    reason = choice.finish_reason
+    return "empty answer" + (f" ({reason})" if reason not in (None, "stop") else "")
+
+
+def _json_object(text: str, what: str) -> None:
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        raise _unreadable(f"{what} is not a JSON object: {text[:MAX_SHOWN_CHARS]!r}")
+
+
+def _unreadable(reason: str) -> AskError:
+    return AskError(reason, kind=FailureKind.UNREADABLE)
+
+
+def _count(value: object, texts: Iterable[str]) -> int:
+    if isinstance(value, int) and value >= 0:
+        return value
+    return sum(map(len, texts)) // CHARS_PER_TOKEN
