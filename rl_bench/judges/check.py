@@ -1,0 +1,55 @@
+"""Whether a judge could be asked, as far as this machine can tell; nothing is sent anywhere."""
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from rl_bench.config import JudgeConfig
+from rl_bench.errors import PreflightError
+
+
+def check_judge(config: JudgeConfig, *, environ: Mapping[str, str] = os.environ) -> None:
+    """Checks the key, the address or the checkpoint folder; takes no time.
+
+    Raises:
+        PreflightError: Something is missing, with its cure.
+    """
+    if config.kind == "vllm":
+        _check_folder(config)
+        return
+    _check_url(config)
+    variable = config.key_variable
+    if variable and not environ.get(variable, "").strip():
+        raise PreflightError(
+            f"{variable} is not set in the environment",
+            cure=f"Export {variable}, or choose a judge on this machine with kind=vllm",
+        )
+
+
+def _check_url(config: JudgeConfig) -> None:
+    try:
+        parts = urlsplit(config.base_url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise PreflightError(
+            f"base_url '{config.base_url}' is not an address",
+            cure="It looks like https://api.openai.com/v1, up to what comes before "
+            "/chat/completions",
+        )
+
+
+def _check_folder(config: JudgeConfig) -> None:
+    folder = config.path
+    if folder is None or not (folder / "config.json").is_file():
+        raise PreflightError(
+            f"{folder} holds no checkpoint: there is no config.json",
+            cure="Set the judge's path to a folder as save_pretrained writes it",
+        )
+    if find_spec("vllm") is None:
+        raise PreflightError(
+            "the package vllm is not installed",
+            cure="Install it, or choose a judge behind an address with kind=openai",
+        )
