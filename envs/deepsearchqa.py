@@ -169,7 +169,8 @@ class DeepSearchQAEnv(gymnasium.Env[str, str]):
 
     def _end(self, answer: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         self._num_steps += 1
-        self._answer, self._over = answer[:MAX_ANSWER_CHARS].strip(), True
+        clean = answer[:MAX_ANSWER_CHARS].encode("utf-8", "replace").decode()
+        self._answer, self._over = clean.strip(), True
         asked = self._asked
         reward = (
             0.0

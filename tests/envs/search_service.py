@@ -146,7 +146,8 @@ class _Connection(BaseHTTPRequestHandler):
             self._reply(name, parse_qs(body)["q"][0], wanted=10, key="")
             return
         given = json.loads(body)
-        key = self.headers.get("X-API-KEY") or self.headers["Authorization"].removeprefix("Bearer ")
+        bearer = str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
+        key = self.headers.get("X-API-KEY", bearer)
         text, wanted = (
             given.get("q", given.get("query")),
             given.get("num", given.get("max_results")),
