@@ -11,6 +11,7 @@ from envs.protocol import PromptProtocol
 from envs.protocol_chat import ChatProtocol
 from envs.protocol_react import ReactProtocol
 from envs.protocol_search import SearchReactProtocol
+from envs.protocol_webshop import WebShopProtocol
 
 _MAKERS: Mapping[str, Callable[..., PromptProtocol]] = {
     "chat": ChatProtocol,
@@ -19,6 +20,7 @@ _MAKERS: Mapping[str, Callable[..., PromptProtocol]] = {
     "react_published": ReactProtocol.published,
     "search_react": SearchReactProtocol.make,
     "search_react_published": SearchReactProtocol.published,
+    "webshop_react": WebShopProtocol.published,
 }
 
 
