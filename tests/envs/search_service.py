@@ -147,7 +147,7 @@ class _Connection(BaseHTTPRequestHandler):
             return
         given = json.loads(body)
         bearer = str(self.headers.get("Authorization", "")).removeprefix("Bearer ")
-        key = self.headers.get("X-API-KEY", bearer)
+        key = str(self.headers.get("X-API-KEY", bearer))
         text, wanted = (
             given.get("q", given.get("query")),
             given.get("num", given.get("max_results")),

@@ -14,7 +14,7 @@ from envs.search.tavily import Tavily
 from envs.text_store import TextStore
 from tests.envs.search_service import KEY, NO_MATCH, SearchService
 
-QUICK = HttpLimits(timeout_s=0.3, total_s=0.5, num_retries=1, first_pause_s=0.02)
+QUICK = HttpLimits(timeout_s=5.0, total_s=5.0, num_retries=1, first_pause_s=0.02)
 
 
 @pytest.fixture
