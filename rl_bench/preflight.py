@@ -6,6 +6,7 @@ can know (the GPUs of other machines) is a warning, not a guess.
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import tempfile
@@ -136,14 +137,26 @@ def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
 
 
 def _with_data_cure(check: Check, task: TaskConfig) -> Check:
-    """Adds where data are looked for; a task that a block names has a key of its own."""
+    """Adds how data are had and where they are looked for.
+
+    A task that a block names has a key of its own.
+    """
     if task.source is not DataSource.PATH:
         return check
     where = (
-        "Data are looked for below RL_BENCH_DATA, or where task.data_path= says "
-        f"(options.task.{task.name}.data_path= if a block names the task)"
+        f"{_prepare_command(task)} gets the data. They are looked for below RL_BENCH_DATA, or "
+        f"where task.data_path= says (options.task.{task.name}.data_path= if a block names the "
+        "task)"
     )
     return replace(check, cure=f"{check.cure}. {where}" if check.cure else where)
+
+
+def _prepare_command(task: TaskConfig) -> str:
+    """The command that puts a task's data where it looks for them."""
+    words = [f"task={task.name}"]
+    if task.data_path is not None and task.data_path.name == task.kind:
+        words.append(f"paths.data={task.data_path.parent}")
+    return f"`python -m rl_bench.prepare {shlex.join(words)}`"
 
 
 def _check_data(task: TaskConfig, cache: Path) -> None:

@@ -58,6 +58,14 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
     assert str(absent) in check.detail + check.cure
     assert "RL_BENCH_DATA" in check.cure
     assert "options.task.gsm8k.data_path=" in check.cure
+    assert "`python -m rl_bench.prepare task=gsm8k`" in check.cure
+
+
+def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path) -> None:
+    check = checks_of("task=gsm8k", f"paths.data={tmp_path / 'my data'}")["task gsm8k"]
+
+    command = f"python -m rl_bench.prepare task=gsm8k 'paths.data={tmp_path / 'my data'}'"
+    assert command in check.cure
 
 
 def test_a_kind_that_is_still_to_be_written_is_named() -> None:
