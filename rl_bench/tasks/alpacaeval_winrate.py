@@ -5,10 +5,10 @@ A preference lies in [0, 1]: the judge's probability that the model's output bea
 regression explains the preferences by length difference, difficulty of the instruction and the
 model itself; then its length term is set to zero.
 
-The statistics are those of the package ``alpaca-eval`` 0.6.6, fitted here with scikit-learn: the
-package's own code downloads its tables and does not run with current libraries. The jackknife is
-ours. Sources: Dubois et al. 2024, "Length-Controlled AlpacaEval: A Simple Way to Debias Automatic
-Evaluators"; https://github.com/tatsu-lab/alpaca_eval.
+The statistics are those of the package ``alpaca-eval`` 0.6.6, fitted here with scikit-learn, since
+the package's own code always downloads its tables and imports parts that setuptools has dropped.
+The jackknife is ours. Source: Dubois et al. 2024, "Length-Controlled AlpacaEval: A Simple Way to
+Debias Automatic Evaluators", https://github.com/tatsu-lab/alpaca_eval.
 """
 
 from collections.abc import Mapping, Sequence

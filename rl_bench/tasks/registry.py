@@ -14,10 +14,11 @@ from rl_bench.tasks.base import Task
 
 KINDS: Mapping[str, str] = {
     "alfworld": "rl_bench.tasks.alfworld:AlfworldTask",
+    "alpacaeval": "rl_bench.tasks.alpacaeval:AlpacaEvalTask",
     "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
-PLANNED = frozenset({"humaneval", "alpacaeval", "webshop", "deepsearchqa"})
+PLANNED = frozenset({"humaneval", "webshop", "deepsearchqa"})
 """Kinds whose protocol `conf/task` states and whose code is still to be written."""
 
 
