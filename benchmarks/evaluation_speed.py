@@ -19,12 +19,15 @@ recorded, or the comparison is refused.
 import argparse
 import asyncio
 import json
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +40,12 @@ from rl_bench.compose import compose
 from rl_bench.config import Experiment, ModelConfig, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.engine.vllm_engine import VllmEngine
+from rl_bench.engine.vllm_setup import engine_arguments, prepare_environment
 from rl_bench.errors import GraderError
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
 from rl_bench.judges.base import Judge
+from rl_bench.models.base import resolve_model
 from rl_bench.models.tiny import build_tiny
 from rl_bench.paths import SweepPaths
 from rl_bench.rollout import Policy, RolloutSpec, play_episode
@@ -74,15 +79,19 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task", choices=sorted(TASKS))
+    parser.add_argument("--model", default="tiny", help="an option of the group model")
     parser.add_argument("--slow-items", type=int, default=30, help="0: leave the published way out")
     parser.add_argument("overrides", nargs="*", help="Hydra overrides, e.g. task.num_eval=20")
     arguments = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as scratch:
-        scene = _scene(arguments.task, arguments.overrides, Path(scratch))
-        checkpoint = build_tiny(scene.scratch / "workspace" / "output" / "model")
+        scene = _scene(arguments.task, arguments.model, arguments.overrides, Path(scratch))
+        base = resolve_model(scene.model, cache=scene.experiment.paths.cache)
+        checkpoint = scene.scratch / "workspace" / "output" / "model"
+        shutil.copytree(base, checkpoint)
         evaluation, warm_s = warm(scene, checkpoint)
         report: dict[str, object] = {
             "task": scene.task.name,
+            "model": scene.model.name,
             "items": evaluation.num_items,
             "score": evaluation.score,
             "errors": evaluation.num_errors,
@@ -100,13 +109,13 @@ def main() -> None:
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
 
 
-def _scene(name: str, overrides: Sequence[str], scratch: Path) -> Scene:
-    words = ["agent=noop", f"task={name}", "model=tiny", *TASKS[name], *overrides]
+def _scene(name: str, model: str, overrides: Sequence[str], scratch: Path) -> Scene:
+    words = ["agent=noop", f"task={name}", f"model={model}", *TASKS[name], *overrides]
     experiment = compose(words).experiment
     return Scene(
         experiment=experiment,
         task=experiment.options.tasks[name],
-        model=experiment.options.models["tiny"],
+        model=experiment.options.models[model],
         scratch=scratch,
     )
 
@@ -216,12 +225,16 @@ async def _play(episode: Episode, *, policy: Policy, spec: RolloutSpec) -> ItemO
         env.close()
 
 
-async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dict[str, float]:
+async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dict[str, object]:
     """Seconds of one offline ``generate`` over every prompt of the evaluation."""
     recorder = Recorder(scene, evaluation, [])
     await scene.make_task().evaluate(recorder)
     options = VllmEngine.from_config(scene.experiment.grader, scene.model)._options
-    return await asyncio.to_thread(_offline, checkpoint, recorder.asked, options, evaluation)
+    # A process of its own, as the grader's engine has: this one's torch has its threads already.
+    prepare_environment(options)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        done = process.submit(_offline, checkpoint, recorder.asked, options, evaluation)
+        return await asyncio.wrap_future(done)
 
 
 def _offline(
@@ -229,13 +242,11 @@ def _offline(
     asked: Sequence[GenerationRequest],
     options: Any,  # noqa: ANN401  VllmOptions
     evaluation: Evaluation,
-) -> dict[str, float]:
-    from rl_bench.engine.prompts import CheckpointTokenizer
-    from rl_bench.engine.vllm_setup import engine_arguments, prepare_environment
-
-    prepare_environment(options)
+) -> dict[str, object]:
     from vllm import LLM, EngineArgs, SamplingParams
     from vllm.inputs import TokensPrompt
+
+    from rl_bench.engine.prompts import CheckpointTokenizer
 
     tokenizer = CheckpointTokenizer(checkpoint)
     prompts = [tokenizer.encode(request) for request in asked]
@@ -250,12 +261,14 @@ def _offline(
         )
         for request, prompt in zip(asked, prompts, strict=True)
     ]
-    llm.generate([TokensPrompt(prompt_token_ids=prompts[0])] * 8, params[0], use_tqdm=False)
-    llm.reset_prefix_cache()
-    started = time.monotonic()
     tokens = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts]
-    outputs = llm.generate(tokens, params, use_tqdm=False)
-    seconds = time.monotonic() - started
+    passes = []
+    for _ in range(2):  # the better one: the first also pays for whatever the engine does once
+        llm.reset_prefix_cache()
+        started = time.monotonic()
+        outputs = llm.generate(tokens, params, use_tqdm=False)
+        passes.append(time.monotonic() - started)
+    seconds = min(passes)
     num_tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
     recorded = sum(item.num_tokens for item in evaluation.items)
     if abs(num_tokens - recorded) > 0.01 * recorded:
@@ -265,6 +278,7 @@ def _offline(
         "tokens": num_tokens,
         "tokens_recorded": recorded,
         "generate_s": round(seconds, 2),
+        "both_passes_s": [round(each, 2) for each in passes],
         "warm_evaluation_reaches_percent": round(100 * seconds / evaluation.duration_s, 1),
     }
 

@@ -225,6 +225,7 @@ class GraderConfig(Frozen):
         gpus_per_grader: GPUs each is pinned to (its tensor-parallel size); 0 on a CPU machine.
         max_num_seqs: Concurrent sequences an engine.
         kv_cache_gib: Memory of the KV cache on CPU, GiB.
+        num_threads: OpenMP threads of an engine on CPU.
         enforce_eager: No compilation: starts in seconds, decodes a little slower.
         num_rollout_workers: CPU actors that step environments.
         episodes_in_flight: Concurrent episodes a worker.
@@ -238,6 +239,7 @@ class GraderConfig(Frozen):
     gpus_per_grader: int = Field(default=0, ge=0)
     max_num_seqs: PositiveInt = 64
     kv_cache_gib: PositiveFloat = 1.0
+    num_threads: PositiveInt = 1
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     enforce_eager: bool = True
     num_rollout_workers: PositiveInt = 1

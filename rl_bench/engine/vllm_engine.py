@@ -79,6 +79,7 @@ class VllmEngine:
                 max_model_len=model.max_model_len,
                 max_num_seqs=grader.max_num_seqs,
                 kv_cache_gib=grader.kv_cache_gib,
+                num_threads=grader.num_threads,
                 gpu_memory_utilization=grader.gpu_memory_utilization,
                 tensor_parallel_size=max(1, grader.gpus_per_grader),
                 enforce_eager=grader.enforce_eager,
