@@ -148,7 +148,9 @@ def _with_data_cure(check: Check, task: TaskConfig) -> Check:
         f"where task.data_path= says (options.task.{task.name}.data_path= if a block names the "
         "task)"
     )
-    return replace(check, cure=f"{check.cure}. {where}" if check.cure else where)
+    # A task's own advice may name the same command, without the folder.
+    own = "" if "rl_bench.prepare" in check.cure else check.cure
+    return replace(check, cure=f"{own}. {where}" if own else where)
 
 
 def _prepare_command(task: TaskConfig) -> str:

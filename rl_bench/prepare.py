@@ -45,7 +45,8 @@ data sets:
 {datasets}
 
 overrides:
-  task=NAME, task=[A,B]   data sets, or options of conf/task; task=all for all of them
+  task=NAME, task=[A,B]   data sets, or options of conf/task; task=all for all that
+                          tasks read by default
   from=FOLDER             take them from a local folder in the same layout, which is only read;
                           files may be compressed there (.xz), or be the public files by their names
   link=true               with from=: link instead of copying
@@ -173,7 +174,9 @@ def _names(value: str, catalogue: Mapping[str, Dataset]) -> list[str]:
         raise ConfigError(
             "no task is named", cure=f"Write task=NAME: {', '.join(catalogue)}, or {EVERYTHING}"
         )
-    return list(catalogue) if EVERYTHING in names else names
+    if EVERYTHING in names:
+        return [name for name, dataset in catalogue.items() if not dataset.is_extra]
+    return names
 
 
 def _kind(name: str, catalogue: Mapping[str, Dataset], config_dirs: Sequence[Path]) -> str | None:

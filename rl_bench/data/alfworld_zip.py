@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-GAMES = "json_2.1.2_tw-pddl.zip"
 TRAJECTORIES = "json_2.1.1_json.zip"
 GAME_FILE = "game.tw-pddl"
 TRAJ_FILE = "traj_data.json"
@@ -25,7 +24,7 @@ def unpack_split(downloads: Mapping[str, Path], target: Path, *, min_games: int 
     """Writes the trials of the split that ``target`` is named for.
 
     Args:
-        downloads: Both archives, by name.
+        downloads: The archive of trajectories, and one of games, by name.
         target: The split's folder, e.g. ``.../json_2.1.1/train``.
         min_games: Fewer games are an error; by default the published number.
 
@@ -34,8 +33,9 @@ def unpack_split(downloads: Mapping[str, Path], target: Path, *, min_games: int 
     """
     split = target.name
     wanted = _MIN_GAMES[split] if min_games < 0 else min_games
+    [archive] = (path for name, path in downloads.items() if name != TRAJECTORIES)
     with (
-        zipfile.ZipFile(downloads[GAMES]) as games,
+        zipfile.ZipFile(archive) as games,
         zipfile.ZipFile(downloads[TRAJECTORIES]) as trajectories,
     ):
         told = set(trajectories.namelist())

@@ -78,12 +78,18 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """The data of one kind of task; ``name`` is the kind and the folder."""
+    """The data of one kind of task.
+
+    Attributes:
+        name: The kind, and the folder below the data folder.
+        is_extra: An alternative that no task reads unless told to with ``task.data_path``.
+    """
 
     name: str
     licence: str
     licence_url: str
     files: tuple[DataFile, ...]
+    is_extra: bool = False
 
 
 def _plain(path: str, download: Download, *, content: str, **patterns: tuple[str, ...]) -> DataFile:
@@ -196,54 +202,71 @@ ALPACAEVAL = Dataset(
     ),
 )
 
-_ALFWORLD_ARCHIVES = (
-    Download(
-        name="json_2.1.1_json.zip",
-        url=f"{_ALFWORLD}/0.2.2/json_2.1.1_json.zip",
-        num_bytes=72_018_818,
-        sha256="25171f16e20ad7b048c47275c45b0babf3aa1cbab29cec97387922350a9844bc",
+_TRAJECTORIES = Download(
+    name="json_2.1.1_json.zip",
+    url=f"{_ALFWORLD}/0.2.2/json_2.1.1_json.zip",
+    num_bytes=72_018_818,
+    sha256="25171f16e20ad7b048c47275c45b0babf3aa1cbab29cec97387922350a9844bc",
+)
+_FEW_SHOTS = DataFile(
+    path="react/alfworld_3prompts.json",
+    content="the ReAct few-shot transcripts",
+    downloads=(
+        Download(
+            name="alfworld_3prompts.json",
+            url=f"{_GITHUB_RAW}/ysymyth/ReAct/master/prompts/alfworld_3prompts.json",
+            num_bytes=62_340,
+            sha256="a10976b4ae99f4802aa9e621933bb71065ae103f2bd273a24466ab1005fbc45a",
+        ),
     ),
+)
+
+
+def _alfworld(name: str, games: Download, *, dialect: str, is_extra: bool = False) -> Dataset:
+    def split(of: str, content: str) -> DataFile:
+        return DataFile(
+            path=f"{name}/json_2.1.1/{of}",
+            content=f"{content}, which say `{dialect}`",
+            downloads=(_TRAJECTORIES, games),
+            make=unpack_split,
+            variants=(f"{name}/*{of}*.tar.xz",),
+        )
+
+    return Dataset(
+        name=name,
+        licence="MIT (ALFWorld, ALFRED, ReAct)",
+        licence_url="https://github.com/alfworld/alfworld/blob/master/LICENSE",
+        files=(
+            split("train", "3,553 train games"),
+            split("valid_unseen", "134 evaluation games"),
+            _FEW_SHOTS,
+        ),
+        is_extra=is_extra,
+    )
+
+
+# The archives that `alfworld-download` of the package alfworld names. Checked: the few-shot file.
+ALFWORLD = _alfworld(
+    "alfworld",
     Download(
         name="json_2.1.2_tw-pddl.zip",
         url=f"{_ALFWORLD}/0.4.0/json_2.1.2_tw-pddl.zip",
         num_bytes=36_493_542,
         sha256="eea90499df27b9cb3147d1d1927264146d38194b575e25f70a82875545742dcb",
     ),
+    dialect="move X to Y",
 )
-# The archives are those that the package alfworld's own `alfworld-download` names.
-# Checked: the few-shot file.
-ALFWORLD = Dataset(
-    name="alfworld",
-    licence="MIT (ALFWorld, ALFRED, ReAct)",
-    licence_url="https://github.com/alfworld/alfworld/blob/master/LICENSE",
-    files=(
-        DataFile(
-            path="alfworld/json_2.1.1/train",
-            content="3,553 train games",
-            downloads=_ALFWORLD_ARCHIVES,
-            make=unpack_split,
-            variants=("alfworld/*train*.tar.xz",),
-        ),
-        DataFile(
-            path="alfworld/json_2.1.1/valid_unseen",
-            content="134 evaluation games",
-            downloads=_ALFWORLD_ARCHIVES,
-            make=unpack_split,
-            variants=("alfworld/*valid_unseen*.tar.xz",),
-        ),
-        DataFile(
-            path="react/alfworld_3prompts.json",
-            content="the ReAct few-shot transcripts",
-            downloads=(
-                Download(
-                    name="alfworld_3prompts.json",
-                    url=f"{_GITHUB_RAW}/ysymyth/ReAct/master/prompts/alfworld_3prompts.json",
-                    num_bytes=62_340,
-                    sha256="a10976b4ae99f4802aa9e621933bb71065ae103f2bd273a24466ab1005fbc45a",
-                ),
-            ),
-        ),
+# The games before release 0.4.0, which changed the command (github.com/alfworld/alfworld#96).
+ALFWORLD_PUT = _alfworld(
+    "alfworld_put",
+    Download(
+        name="json_2.1.1_tw-pddl.zip",
+        url=f"{_ALFWORLD}/0.2.2/json_2.1.1_tw-pddl.zip",
+        num_bytes=45_059_629,
+        sha256="d376c4bbb097c068528a2a9805e358e4cd14bc75c4d68a24e5141aebd234ef67",
     ),
+    dialect="put X in/on Y",
+    is_extra=True,
 )
 
 _WEBSHOP_ITEMS = Download(
@@ -316,6 +339,6 @@ DEEPSEARCHQA = Dataset(
 
 CATALOGUE: Mapping[str, Dataset] = {
     dataset.name: dataset
-    for dataset in (GSM8K, HUMANEVAL, ALPACAEVAL, ALFWORLD, WEBSHOP, DEEPSEARCHQA)
+    for dataset in (GSM8K, HUMANEVAL, ALPACAEVAL, ALFWORLD, WEBSHOP, DEEPSEARCHQA, ALFWORLD_PUT)
 }
 """The data sets by name."""

@@ -85,7 +85,7 @@ def _originals(file: DataFile, dataset: Dataset, folder: Path) -> Mapping[str, P
 def _put(source: Path, target: Path, *, link: bool) -> None:
     """Copies or links, beside the target first, so that a half copy never has its name."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f"{target.name}.copy")
+    aside = target.with_name(f".{target.name}.copy")  # hidden from the tasks' own patterns
     _remove(aside)
     if link:
         aside.symlink_to(source.resolve(), target_is_directory=source.is_dir())

@@ -93,8 +93,17 @@ class AlfworldTask:
         name, settings = self._config.protocol, self._games.settings
         if not _is_react(name):
             return name
-        given = {"prompts": settings.react_prompts, "header": settings.react_header}
+        given = {"prompts": self._prompts, "header": settings.react_header}
         return protocol_spec(name, **{k: v for k, v in given.items() if v})
+
+    @property
+    def _prompts(self) -> str:
+        """The few-shot file that is set, or lies where `rl_bench.prepare` puts it; else empty."""
+        if self._games.settings.react_prompts:
+            return self._games.settings.react_prompts
+        data = self._config.data_path
+        path = None if data is None else data.expanduser().parent / PROMPTS_FILE
+        return str(path) if path is not None and path.is_file() else ""
 
     @property
     def _agents_protocol(self) -> str:
@@ -149,7 +158,7 @@ class AlfworldTask:
         if _is_react(self._config.protocol):
             examples = folder / PROMPTS_FILE
             examples.parent.mkdir(exist_ok=True)
-            shutil.copyfile(prompts_path(self._games.settings.react_prompts), examples)
+            shutil.copyfile(prompts_path(self._prompts), examples)
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
 
     def check_data(self) -> None:
