@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench.config import DataSource, Setting, TaskConfig
+from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.judges.base import Judge
 from rl_bench.tasks.base import Episode, ItemOutcome
-from rl_bench.tasks.gsm8k import GSM8KTask, extract_answer, read_rows
+from rl_bench.tasks.gsm8k import GSM8KTask
+from rl_bench.tasks.gsm8k_data import read_rows
+from rl_bench.tasks.gsm8k_prompts import spoken
+from rl_bench.tasks.gsm8k_rules import RULES, RuleName, last_number, marked_answer
+from rl_bench.tasks.reasoning import without_reasoning
+
+PUBLISHED_PROMPT = "Question: {question}\nThink.\nAnswer:"
 
 
 def make_config(
@@ -19,7 +26,8 @@ def make_config(
     data_path: Path | None = None,
     num_eval: int | None = 20,
     num_train: int | None = 30,
-    settings: dict[str, Setting] | None = None,
+    settings: dict[str, Setting | tuple[Setting, ...]] | None = None,
+    protocol: str = "chat",
 ) -> TaskConfig:
     return TaskConfig(
         name="gsm8k_test",
@@ -27,6 +35,7 @@ def make_config(
         level="L1",
         source=source,
         data_path=data_path,
+        protocol=protocol,
         num_eval=num_eval,
         num_train=num_train,
         max_tokens=32,
@@ -35,7 +44,9 @@ def make_config(
 
 
 class ScriptedContext:
-    """Answers each question with what ``answer`` says."""
+    """Answers each prompt's last message, or text, with what ``answer`` says."""
+
+    repeat = 0
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         self.answer = answer
@@ -43,7 +54,9 @@ class ScriptedContext:
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         self.requests = list(requests)
-        texts = [self.answer(r.messages[0]["content"]) for r in requests if r.messages]
+        texts = [
+            self.answer(r.messages[-1]["content"] if r.messages else r.text or "") for r in requests
+        ]
         return [
             Completion(
                 text=text, num_prompt_tokens=5, num_tokens=7, finish_reason=FinishReason.STOP
@@ -53,6 +66,9 @@ class ScriptedContext:
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
         raise AssertionError("a static task plays no episodes")
+
+    def judge(self, config: JudgeConfig) -> Judge:
+        raise AssertionError("a task scored by rule asks no judge")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +88,102 @@ class ScriptedContext:
         ("", None),
     ],
 )
-def test_extract_answer(text: str, answer: str | None) -> None:
-    assert extract_answer(text) == answer
+def test_marked_rule(text: str, answer: str | None) -> None:
+    assert marked_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("6 + 6 = 12\nThe answer is 12\n", "12"),
+        ("#### 3 and then 4", "4"),
+        ("so 1,234", "234"),
+        ("it is -2.50", "-2.50"),
+        ("it is .5", "5"),
+        ("The answer is 7\n\nQuestion: what is 8?", "7"),
+        ("<think>9</think>The answer is 7", "7"),
+        ("9, no, 10</think> 7", "7"),
+        ("The answer is 7 <think>or 8", "8"),
+        ("no number", None),
+        ("Question: 5", None),
+    ],
+)
+def test_opencompass_rule(text: str, answer: str | None) -> None:
+    assert last_number(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answer", "is_right"),
+    [
+        ("18", "so\n#### 18", True),
+        ("18.0", "#### 18", True),
+        ("18.0000001", "#### 18", True),
+        ("18.1", "#### 18", False),
+        ("1234", "#### 1,234", True),
+        ("-5", "#### -5", True),
+        ("5", "#### five", False),
+        ("9" * 400, "#### 9", False),
+    ],
+)
+def test_opencompass_comparison(prediction: str, answer: str, is_right: bool) -> None:
+    rule = RULES[RuleName.OPENCOMPASS]
+    assert rule.is_right(prediction, rule.gold(answer)) is is_right
+
+
+def test_reasoning_is_cut_out_as_published() -> None:
+    assert without_reasoning("<think>a</think> b <think>c</think> d") == "b  d"
+    assert without_reasoning("a</think>b</think> c") == "c"
+    assert without_reasoning("  a <think> b") == "  a <think> b"
+
+
+def test_a_worked_answer_loses_its_notes() -> None:
+    assert (
+        spoken("2+3 = <<2+3=5>>5 apples.\n#### 1,005") == "2+3 = 5 apples.\nThe answer is 1,005\n"
+    )
+
+
+@pytest.mark.parametrize("protocol", ["chat", "base"])
+async def test_worked_examples_come_before_the_question(protocol: str) -> None:
+    settings: dict[str, Setting | tuple[Setting, ...]] = {
+        "prompt": PUBLISHED_PROMPT,
+        "shots": (2, 0),
+        "answer_rule": "opencompass",
+    }
+    task = GSM8KTask(make_config(protocol=protocol, settings=settings))
+    context = ScriptedContext(lambda _: "The answer is 7\n\nQuestion: 8")
+    result = await task.evaluate(context)
+    request, question = context.requests[0], task.eval_rows[0].question
+    asked = PUBLISHED_PROMPT.replace("{question}", question)
+    [(first, answer), (second, other)] = task.prompts.examples
+    assert first != second
+    if protocol == "chat":
+        assert request.messages is not None
+        assert [m["content"] for m in request.messages] == [first, answer, second, other, asked]
+        assert [m["role"] for m in request.messages] == ["user", "assistant"] * 2 + ["user"]
+    else:
+        assert request.text == f"{first} {answer}\n{second} {other}\n{asked}"
+        assert request.sampling.stop == ("\nQuestion:",)
+    assert {item.detail["prediction"] for item in result.items} == {"7"}
+    assert result.evaluator_version == f"gsm8k-1 opencompass {protocol} 2-shot"
+
+
+def test_an_agent_can_ask_as_the_evaluation_does(tmp_path: Path) -> None:
+    chat = GSM8KTask(make_config(settings={"prompt": PUBLISHED_PROMPT, "shots": (1,)}))
+    base = GSM8KTask(
+        make_config(protocol="base", settings={"prompt": PUBLISHED_PROMPT, "shots": (1,)})
+    )
+    for name, task in (("chat", chat), ("base", base)):
+        task.write_train_data(tmp_path / name)
+    shots = json.loads((tmp_path / "chat" / "shots.json").read_text())
+    template = (tmp_path / "chat" / "prompt.txt").read_text()
+    request = chat.prompts.request("Q?", max_tokens=5)
+    assert request.messages == (
+        *shots,
+        {"role": "user", "content": template.replace("{question}", "Q?")},
+    )
+    text = (tmp_path / "base" / "prompt.txt").read_text().replace("{question}", "Q?")
+    assert base.prompts.request("Q?", max_tokens=5).text == text
+    assert not (tmp_path / "base" / "shots.json").exists()
 
 
 async def test_a_perfect_and_a_silent_model_get_100_and_0() -> None:
@@ -142,6 +252,29 @@ def test_config_mistakes_are_config_errors() -> None:
         GSM8KTask(make_config(source=DataSource.PATH))
     with pytest.raises(ConfigError, match="question"):
         GSM8KTask(make_config(settings={"prompt": "no placeholder"}))
+    with pytest.raises(ConfigError, match="'few'.*chat, base"):
+        GSM8KTask(make_config(protocol="few"))
+    with pytest.raises(ConfigError, match="needs a heading"):
+        GSM8KTask(make_config(protocol="base"))
+    with pytest.raises(ConfigError, match="answer_rule: 'best'"):
+        GSM8KTask(make_config(settings={"answer_rule": "best"}))
+    with pytest.raises(ConfigError, match="shots lists row numbers"):
+        GSM8KTask(make_config(settings={"shots": (-1,)}))
+
+
+def test_an_example_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    row = json.dumps({"question": "1 and 1?", "answer": "#### 2"}) + "\n"
+    for name in ("train.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(row)
+    config = make_config(
+        source=DataSource.PATH,
+        data_path=tmp_path,
+        num_train=1,
+        num_eval=1,
+        settings={"shots": (4,)},
+    )
+    with pytest.raises(PreflightError, match="train row 4 of 1"):
+        GSM8KTask(config).check_data()
 
 
 def test_public_rows_can_all_be_read_and_answered(real_data: Path) -> None:
@@ -149,6 +282,36 @@ def test_public_rows_can_all_be_read_and_answered(real_data: Path) -> None:
     train, held_out = read_rows(folder, split="train"), read_rows(folder, split="eval")
     assert len(train) == 7473
     assert len(held_out) >= 400
-    assert all(extract_answer(row.answer) is not None for row in [*train, *held_out])
-    assert extract_answer(held_out[0].answer) == "18"
-    assert extract_answer(held_out[2].answer) == "70000"
+    assert all(marked_answer(row.answer) is not None for row in [*train, *held_out])
+    assert marked_answer(held_out[0].answer) == "18"
+    assert marked_answer(held_out[2].answer) == "70000"
+
+
+async def test_published_setting_on_public_rows(real_data: Path) -> None:
+    config = make_config(
+        source=DataSource.PATH,
+        data_path=real_data / "gsm8k",
+        num_eval=400,
+        num_train=None,
+        settings={
+            "prompt": "Question: {question}\nAnswer:",
+            "shots": (7364, 1708, 669, 6724),
+            "answer_rule": "opencompass",
+        },
+    )
+    task = GSM8KTask(config)
+    task.check_data()
+    answers = {f"Question: {row.question}\nAnswer:": spoken(row.answer) for row in task.eval_rows}
+    context = ScriptedContext(lambda asked: answers[asked].replace(",", ""))
+    result = await task.evaluate(context)
+    assert result.score == 100.0
+    assert context.requests[0].messages is not None
+    starts = [m["content"][:16] for m in context.requests[0].messages[:8:2]]
+    assert starts == [
+        "Question: Angelo",
+        "Question: Mark's",
+        "Question: Bella ",
+        "Question: A grou",
+    ]
+    last_words = [m["content"].splitlines()[-1] for m in context.requests[0].messages[1:8:2]]
+    assert last_words == [f"The answer is {n}" for n in (4, 201, 140, 146)]
