@@ -38,20 +38,23 @@ FOREVER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """Handles of what all runs of a sweep share."""
+class Grading:
+    """Handles of what grades checkpoints; actors live while it is held."""
 
-    recorder: Handle
     pool: Handle
     graders: tuple[Handle, ...]
     workers: tuple[Handle, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services(Grading):
+    """Handles of what all runs of a sweep share."""
+
+    recorder: Handle
+
+
 def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
     """Starts recorder, rollout workers, graders and their pool; returns before they are ready."""
-    config = experiment.grader
-    hung_dir = paths.logs / "hung_episodes"
-    hung_dir.mkdir(parents=True, exist_ok=True)
     recorder = _actor(
         Recorder,
         {"num_cpus": 0, "max_restarts": FOREVER},
@@ -59,6 +62,20 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
         config=experiment.sink,
         sweep=experiment.sweep.name,
     )
+    cache = experiment.paths.cache
+    grading = start_grading(experiment.grader, cache=cache, logs=paths.logs)
+    return Services(
+        recorder=recorder,
+        pool=grading.pool,
+        graders=grading.graders,
+        workers=grading.workers,
+    )
+
+
+def start_grading(config: GraderConfig, *, cache: Path, logs: Path) -> Grading:
+    """Starts rollout workers, graders and their pool; returns before they are ready."""
+    hung_dir = logs / "hung_episodes"
+    hung_dir.mkdir(parents=True, exist_ok=True)
     worker_names = tuple(f"rollout-{i}" for i in range(config.num_rollout_workers))
     workers = tuple(
         _actor(
@@ -94,9 +111,9 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
             },
             name,
             config,
-            make_engine=partial(_make_engine, config, paths.logs / name),
-            make_task=partial(_make_task, experiment.paths.cache),
-            make_judge=partial(_make_judge, experiment.paths.cache, paths.logs / name),
+            make_engine=partial(_make_engine, config, logs / name),
+            make_task=partial(_make_task, cache),
+            make_judge=partial(_make_judge, cache, logs / name),
             rollouts=rollouts,
         )
         for name in grader_names
@@ -107,7 +124,7 @@ def start_services(experiment: Experiment, paths: SweepPaths) -> Services:
         [RemoteGrade(name) for name in grader_names],
         num_retries=config.num_retries,
     )
-    return Services(recorder=recorder, pool=pool, graders=graders, workers=workers)
+    return Grading(pool=pool, graders=graders, workers=workers)
 
 
 def start_run(

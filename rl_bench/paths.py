@@ -13,6 +13,11 @@ snapshots/<content_hash>/    accepted submissions
 tables/<table>/<run_id>.parquet
 wandb/                       W&B's own folder
 logs/                        grader and Ray logs
+
+<results>/evaluations/<name>/
+evaluations.jsonl            one line an evaluation that has ended, less its items
+items/<task>.parquet         its items, in the schema of a sweep's table items
+logs/                        grader logs
 """
 
 from dataclasses import dataclass
@@ -83,3 +88,22 @@ class SweepPaths:
     def run(self, run_id: str) -> RunPaths:
         """The paths of the run with that id."""
         return RunPaths(self.runs / run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPaths:
+    """The paths of an evaluation of one checkpoint that no agent takes part in."""
+
+    root: Path
+
+    @property
+    def evaluations(self) -> Path:
+        return self.root / "evaluations.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    def items(self, task: str) -> Path:
+        """The table of a task's items."""
+        return self.root / "items" / f"{task}.parquet"

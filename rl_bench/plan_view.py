@@ -49,7 +49,7 @@ def show_plan(
         more = f", and {len(dropped) - 4} more" if len(dropped) > 4 else ""
         console.print(f"Left out, no API in common: {len(dropped)} pairs ({shown}{more})")
     console.print(_cost_table(experiment, plan))
-    console.print(_checks_table(checks))
+    console.print(checks_table(checks))
     num_failed = sum(check.verdict is Verdict.FAILED for check in checks)
     if num_failed:
         console.print(f"A start would be refused: {num_failed} checks failed.", style="red")
@@ -162,7 +162,8 @@ def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
     return table
 
 
-def _checks_table(checks: Sequence[Check]) -> Table:
+def checks_table(checks: Sequence[Check]) -> Table:
+    """What preflight found, a row a check."""
     table = _table("", "preflight", "found", "cure")
     for check in checks:
         mark, colour = _MARKS[check.verdict]

@@ -67,18 +67,25 @@ def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPa
     Ports need no check: whatever listens here takes one that is free.
     """
     return [
-        *_task_checks(plan, cache=experiment.paths.cache),
-        *_model_checks(plan, cache=experiment.paths.cache),
+        *grading_checks(experiment, plan=plan),
         *(_agent_check(agent) for agent in _unique(spec.agent for spec in plan)),
         *_driver_checks(plan),
+        _sink_check(experiment),
+        _sandbox_check(experiment),
+        _name_check(experiment, plan=plan, paths=paths),
+    ]
+
+
+def grading_checks(experiment: Experiment, *, plan: Sequence[RunSpec]) -> list[Check]:
+    """Checks what grading alone needs: data, models, disk, resources."""
+    return [
+        *_task_checks(plan, cache=experiment.paths.cache),
+        *_model_checks(plan, cache=experiment.paths.cache),
         *_disk_checks(
             {"results": experiment.paths.results, "cache": experiment.paths.cache},
             min_free_gib=experiment.paths.min_free_gib,
         ),
         *_resource_checks(experiment),
-        _sink_check(experiment),
-        _sandbox_check(experiment),
-        _name_check(experiment, plan=plan, paths=paths),
     ]
 
 

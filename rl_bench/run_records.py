@@ -63,7 +63,7 @@ class RunRecords:
         self._accepted_s: dict[_Key, float] = {}
         self._items: list[LazyBatch] = []
         self._events: list[LazyBatch] = []
-        self._new_events: list[tuple[_Place, Entry]] = []
+        self._new_events: list[tuple[Place, Entry]] = []
 
     def fold(self, entry: Entry) -> None:
         """Takes the next entry.
@@ -167,12 +167,12 @@ class RunRecords:
             metrics=tuple(evaluation.metrics.items()),
         )
 
-    def _place(self) -> "_Place":
-        return _Place(run_id=self.view.run_id, sweep=self.view.sweep, attempt=self.view.attempt)
+    def _place(self) -> "Place":
+        return Place(run_id=self.view.run_id, sweep=self.view.sweep, attempt=self.view.attempt)
 
     def _add_items(self, submission_id: int, evaluation: Evaluation) -> None:
         if evaluation.items:
-            make = partial(_item_batch, self._place(), submission_id, evaluation)
+            make = partial(item_batch, self._place(), submission_id, evaluation)
             self._items.append(LazyBatch(make))
 
     def _add_event(self, entry: Entry) -> None:
@@ -186,13 +186,16 @@ class RunRecords:
             self._new_events = []
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """Where a row of items or events belongs."""
+
     run_id: str
     sweep: str
     attempt: int
 
 
-def _item_batch(place: _Place, submission_id: int, evaluation: Evaluation) -> pa.RecordBatch:
+def item_batch(place: Place, submission_id: int, evaluation: Evaluation) -> pa.RecordBatch:
+    """Rows of table ``items`` that an evaluation makes."""
     rows = [
         ItemRow(
             run_id=place.run_id,
@@ -213,7 +216,7 @@ def _item_batch(place: _Place, submission_id: int, evaluation: Evaluation) -> pa
     return to_batch(rows, ITEMS)
 
 
-def _event_batch(entries: Sequence[tuple[_Place, Entry]]) -> pa.RecordBatch:
+def _event_batch(entries: Sequence[tuple[Place, Entry]]) -> pa.RecordBatch:
     rows = [
         EventRow(
             run_id=place.run_id,

@@ -1,0 +1,72 @@
+"""Grades jobs on a sweep's own graders and pool, and tells a watcher how they go."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import ray
+
+from actors.factory import start_grading
+from actors.remote import RemoteGrade
+from rl_bench.errors import RlBenchError
+from rl_bench.evaluation import EvaluationPlan
+from rl_bench.events import Evaluation
+from rl_bench.grading import Grade, GradeJob
+from rl_bench.scoreboard import failures
+
+TICK_S = 0.5
+CLOSE_LIMIT_S = 60.0
+
+
+class Watcher(Protocol):
+    """Told how a grading goes."""
+
+    def begin(self, job: GradeJob) -> None:
+        """A grader has taken the job."""
+        ...
+
+    def end(self, job: GradeJob, evaluation: Evaluation) -> None:
+        """Its verdict is there; what could not be graded has one without a score."""
+        ...
+
+    def tick(self) -> None:
+        """Called every `TICK_S`."""
+        ...
+
+
+def grade_all(jobs: Sequence[GradeJob], *, plan: EvaluationPlan, watcher: Watcher) -> None:
+    """Grades jobs of one task each, in order; ends the engines also when it is interrupted."""
+    config = plan.experiment.grader
+    grading = start_grading(config, cache=plan.experiment.paths.cache, logs=plan.paths.logs)
+    grade = RemoteGrade(grading.pool)
+    try:
+        asyncio.run(grade_each(grade, jobs, num_at_once=config.num_graders, watcher=watcher))
+    finally:
+        closing = [grader.close.remote() for grader in grading.graders]
+        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
+
+
+async def grade_each(
+    grade: Grade, jobs: Sequence[GradeJob], *, num_at_once: int, watcher: Watcher
+) -> None:
+    """Grades jobs, ``num_at_once`` at a time."""
+    # No more than the graders take: the pool's queue would hide what is running.
+    free = asyncio.Semaphore(num_at_once)
+    running = {asyncio.ensure_future(_graded(grade, job, free, watcher)) for job in jobs}
+    while running:
+        done, running = await asyncio.wait(
+            running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        for each in done:
+            each.result()  # raises what the watcher raised
+        watcher.tick()
+
+
+async def _graded(grade: Grade, job: GradeJob, free: asyncio.Semaphore, watcher: Watcher) -> None:
+    async with free:
+        watcher.begin(job)
+        try:
+            [evaluation] = await grade(job)
+        except RlBenchError as error:
+            [evaluation] = failures(job.tasks, f"{type(error).__name__}: {error}")
+        watcher.end(job, evaluation)

@@ -1,0 +1,143 @@
+"""What an evaluation shows while it runs, and its table at the end."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from rl_bench.evaluation import EvaluationRecord
+from rl_bench.events import Evaluation
+from rl_bench.paths import EvaluationPaths
+from rl_bench.progress import HEARTBEAT_S
+from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
+from rl_bench.run_view import failure_of, missing_items, score_of
+
+_FILE_WIDTH = 180
+
+
+class EvaluationProgress:
+    """A live line on a terminal, plain timestamped lines elsewhere; use as a context manager.
+
+    Args:
+        tasks: All of them, in order.
+        console: Where; one that is no terminal gets a line every `HEARTBEAT_S` of quiet.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        *,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tasks = list(tasks)
+        self._open = list(tasks)
+        self._console = console or Console()
+        self._clock = clock
+        self._started = self._last_line = clock()
+        self._since: dict[str, float] = {}
+        self._status: Status | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._status = self._console.status("")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, text: str) -> None:
+        """Prints one line of what is going on."""
+        stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
+        self._last_line = self._clock()
+
+    def begin(self, task: str) -> None:
+        """A grader has taken the task."""
+        self._since[task] = self._clock()
+        self.say(f"{task}: grading")
+
+    def end(self, evaluation: Evaluation) -> None:
+        """Tells a task's verdict."""
+        self._open.remove(evaluation.task)
+        remarks = ", ".join(filter(None, [failure_of(evaluation), missing_items(evaluation)]))
+        spent = duration(evaluation.duration_s)
+        self.say(
+            f"{evaluation.task}: score {number(score_of(evaluation))} in {spent}"
+            + (f" ({remarks})" if remarks else "")
+        )
+
+    def tick(self) -> None:
+        """Shows where things stand; call it every second or so."""
+        if self._status is not None:
+            self._status.update(Text(self.line()))
+        elif self._open and self._clock() - self._last_line >= HEARTBEAT_S:
+            self.say(self.line())
+
+    def line(self) -> str:
+        """``1 of 3 tasks done · grading humaneval 1:23 · waiting webshop · elapsed 2:00``."""
+        now = self._clock()
+        parts = [f"{len(self._tasks) - len(self._open)} of {len(self._tasks)} tasks done"]
+        running = [task for task in self._open if task in self._since]
+        times = [f"{task} {duration(now - self._since[task])}" for task in running]
+        parts += [f"grading {', '.join(times)}"] if running else []
+        waiting = [task for task in self._open if task not in self._since]
+        parts += [f"waiting {', '.join(waiting)}"] if waiting and running else []
+        return " · ".join([*parts, f"elapsed {duration(now - self._started)}"])
+
+
+def show_records(
+    records: Sequence[EvaluationRecord], *, paths: EvaluationPaths, console: Console | None = None
+) -> None:
+    """Prints the table, why a score is missing, and where the results lie."""
+    out = console or Console()
+    if not out.is_terminal:
+        out.width = max(out.width, _FILE_WIDTH)
+    evaluations = [record.evaluation for record in records]
+    columns = fit(_columns(evaluations), width=out.width)
+    out.print()
+    out.print(table_text(columns, width=out.width), soft_wrap=True)
+    out.print()
+    if columns[-1].heading != "metrics":
+        for evaluation in evaluations:
+            _line(out, f"{evaluation.task} metrics: {_metrics(evaluation)}")
+    for evaluation in evaluations:
+        if failure_of(evaluation):
+            _line(out, f"{evaluation.task} has no score: {failure_of(evaluation)}")
+    _line(out, f"Results: {paths.evaluations}, {paths.items('<task>')}")
+
+
+def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
+    """The metrics are left out where they do not fit; the noise where none was measured."""
+    columns = [
+        Column(heading="task", cells=tuple(each.task for each in evaluations)),
+        numbers("n", [str(each.num_items) for each in evaluations]),
+        numbers("score", [number(score_of(each)) for each in evaluations]),
+        numbers("seconds", [f"{each.duration_s:.1f}" for each in evaluations]),
+        Column(heading="failures", cells=tuple(missing_items(e) or "–" for e in evaluations)),
+        Column(heading="metrics", cells=tuple(map(_metrics, evaluations)), drop=1),
+    ]
+    if any(each.noise_floor is not None for each in evaluations):
+        columns.insert(3, numbers("noise", [number(each.noise_floor) for each in evaluations]))
+    return columns
+
+
+def _metrics(evaluation: Evaluation) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items()) or "–"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
