@@ -8,9 +8,12 @@ Pure and deterministic; stems are remembered, since a catalogue's vocabulary is 
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import regex
-from nltk.stem.porter import PorterStemmer
+
+if TYPE_CHECKING:
+    from nltk.stem.porter import PorterStemmer
 
 STOP_WORDS = frozenset(
     {"a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it"}
@@ -43,7 +46,6 @@ _LETTERS = (
 )
 _WORD = regex.compile(rf"[{_LETTERS}{_PICTOGRAPHS}]")
 _POSSESSIVE = ("'s", "’s", "＇s", "'S", "’S", "＇S")
-_STEMMER = PorterStemmer(PorterStemmer.MARTIN_EXTENSIONS)
 
 
 def analyze(text: str) -> list[str]:
@@ -64,4 +66,12 @@ def _term(word: str) -> str:
     if word.endswith(_POSSESSIVE):
         word = word[:-2]
     word = word.lower()
-    return "" if word in STOP_WORDS else str(_STEMMER.stem(word, to_lowercase=False))
+    return "" if word in STOP_WORDS else str(_stemmer().stem(word, to_lowercase=False))
+
+
+@lru_cache(maxsize=1)
+def _stemmer() -> "PorterStemmer":
+    """Loaded when first used: nltk imports much beside its stemmers."""
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer(PorterStemmer.MARTIN_EXTENSIONS)

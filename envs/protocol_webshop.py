@@ -14,7 +14,7 @@ from envs.protocol import NO_INFO, Prompt, Turn
 
 SYSTEM = """\
 You shop on a website for somebody else. You are told what to buy, what the page shows and which \
-actions it offers. Answer with the one action that brings you closer to buying a product that fits, \
+actions it offers. Answer with the one action that brings you closer to buying a fitting product, \
 such as search[wool socks] or click[buy now], and with nothing else."""
 RULES = """\
 Choose the next action.

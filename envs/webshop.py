@@ -17,7 +17,7 @@ from envs.errors import EnvironmentBroken
 from envs.webshop_goals import Goal, GoalKind
 from envs.webshop_nouns import AUTO
 from envs.webshop_session import Session
-from envs.webshop_shop import NUM_HELD_OUT, ShopSettings, Split, find_folder, open_shop
+from envs.webshop_shop import NUM_HELD_OUT, Shop, ShopSettings, Split, find_folder, open_shop
 
 _MAX_OBSERVATION_CHARS = 50_000
 _MAX_ACTION_CHARS = 2_000
@@ -110,9 +110,9 @@ class WebShopEnv(gymnasium.Env[str, str]):
         self._over = True
 
     @property
-    def num_goals(self) -> int:
-        """How many goals the split has."""
-        return len(self._shop.goals)
+    def shop(self) -> Shop:
+        """The shop, with the split's goals in order; shared, never changed."""
+        return self._shop
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -15,10 +15,12 @@ from rl_bench.tasks.base import Task
 KINDS: Mapping[str, str] = {
     "alfworld": "rl_bench.tasks.alfworld:AlfworldTask",
     "alpacaeval": "rl_bench.tasks.alpacaeval:AlpacaEvalTask",
+    "deepsearchqa": "rl_bench.tasks.deepsearchqa:DeepSearchQATask",
     "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
+    "webshop": "rl_bench.tasks.webshop:WebShopTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
-PLANNED = frozenset({"humaneval", "webshop", "deepsearchqa"})
+PLANNED = frozenset({"humaneval"})
 """Kinds whose protocol `conf/task` states and whose code is still to be written."""
 
 
