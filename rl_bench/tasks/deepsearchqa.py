@@ -1,0 +1,308 @@
+"""DeepSearchQA: questions that take several web searches, answered in ReAct steps, then judged.
+
+The evaluation plays every question once, greedily, and asks a judge about each answer; the score is
+the percentage judged correct. Published setting (Agent² RL-Bench): 200 questions, six steps of 256
+tokens, one verdict an answer (``conf/task/deepsearchqa.yaml``). Source: Gupta et al. 2026,
+arXiv 2601.20975.
+
+Otherwise than in the published code, a search service that fails is an error of the item and not a
+result that the model reads, no answer is never correct, and a judge that gives no verdict leaves
+the item unjudged: there is no comparison of strings in its place. References never reach an
+environment of the evaluation.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from envs.errors import EnvironmentBroken
+from envs.protocols import get_protocol
+from envs.search.backends import DUCKDUCKGO, NETWORKED, OFFLINE, key_variable
+from envs.search.corpus import CORPUS_FILE, read_corpus
+from rl_bench.config import TaskConfig
+from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.tasks.base import (
+    Episode,
+    EvalContext,
+    EvalResult,
+    ItemOutcome,
+    ItemStatus,
+    aggregate,
+)
+from rl_bench.tasks.deepsearchqa_data import PUBLISHED_NUM_TRAIN, DeepSearchQAData, Row
+from rl_bench.tasks.deepsearchqa_judging import get_annotator
+from rl_bench.tasks.deepsearchqa_scoring import Judging, compare_answers, judge_answers
+from rl_bench.tasks.search_world import WORLD_VERSION, Split
+
+ENV_ID = "rl_bench/DeepSearchQA-v0"
+TRAIN_FILE = "train.jsonl"
+CACHE_FILE = "search.sqlite"
+_DESCRIPTION = """\
+# {name}: questions that take several searches
+
+Train the model to answer questions with a search tool: search, read, search again, answer.
+
+- Train data: `{train_file}`, {num_train} questions, one JSON object a line with `problem`,
+  `answer`, `answer_type` (Single Answer or Set Answer: items with commas) and `category`.
+- Environment: `import envs, gymnasium`, then `gymnasium.make("{env_id}")` asks the train questions.
+  Actions are `search[query]` and `answer[text]`, a thought may stand before either.
+  {train_search} Its reward compares texts (F1 over the items of a set) and is only a proxy for the
+  evaluation's {decider}.
+- Evaluation: {num_eval} other questions, each played once, greedily, at most {max_steps} steps, at
+  most {max_tokens} tokens a step. {eval_search}
+- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it.
+- Score: percentage of questions answered correctly, as decided by {decision}. No answer is not
+  correct.
+"""
+
+
+class DeepSearchQATask:
+    """The task; see the module. Constructing it reads nothing.
+
+    Without a judge only generated questions can be scored, by `envs.answer_match`.
+
+    Args:
+        config: Of kind ``deepsearchqa``; ``settings`` as in `DeepSearchQASettings`.
+        cache: Folder for generated corpora and the search cache.
+
+    Raises:
+        ConfigError: A setting, the protocol's name or the judge's annotator is wrong.
+    """
+
+    def __init__(self, config: TaskConfig, *, cache: Path) -> None:
+        self.name = config.name
+        self._config = config
+        self._cache = cache.expanduser() / "deepsearchqa"
+        self._data = DeepSearchQAData(config, cache=self._cache)
+        self._settings = self._data.settings
+        if config.judge is None and not self._data.is_builtin:
+            raise ConfigError(f"task {config.name}: no judge", cure="Set task.judge")
+        if self._settings.search not in NETWORKED and self._settings.search_url:
+            raise ConfigError(
+                f"task {config.name}: settings.search_url has no effect with "
+                f"search={self._settings.search}"
+            )
+        self._annotator = None if config.judge is None else get_annotator(config.judge.annotator)
+        self._beside = get_annotator(self._settings.beside) if self._settings.beside else None
+        self.evaluator_version = self._version()
+
+    def _version(self) -> str:
+        config, settings = self._config, self._settings
+        parts = ["deepsearchqa-1", config.protocol, settings.search]
+        if settings.forced_answer:
+            parts.append("forced")
+        if self._data.is_builtin:
+            parts.append(f"world-{WORLD_VERSION}")
+        elif config.num_train not in (None, PUBLISHED_NUM_TRAIN):
+            parts.append(f"from-row-{config.num_train}")
+        if config.judge is None:
+            parts.append("match")
+        else:
+            parts.append(f"{config.judge.annotator}/{config.judge.model_id}")
+        return " ".join(parts)
+
+    def description(self) -> str:
+        """Markdown for the agent's ``description.md``."""
+        config, judge = self._config, self._config.judge
+        has_corpus = self._train_corpus() is not None
+        return _DESCRIPTION.format(
+            name=self.name,
+            train_file=TRAIN_FILE,
+            num_train=len(self._data.rows("train")),
+            env_id=ENV_ID,
+            train_search=(
+                f"It searches `{CORPUS_FILE}`, articles with `title`, `url` and `text`."
+                if has_corpus
+                else "There is no search in it unless you give it one (argument `search`)."
+            ),
+            decider="judge" if judge else "rule",
+            num_eval=len(self.eval_rows),
+            max_steps=config.max_steps,
+            max_tokens=config.max_tokens,
+            eval_search=f"Searches are answered by {_told(self._settings.search)}.",
+            protocol=config.protocol,
+            decision=f"a judge ({judge.model_id})" if judge else "comparing texts",
+        )
+
+    def write_train_data(self, folder: Path) -> None:
+        """Writes ``train.jsonl``, the corpus if searches are offline, and a README.
+
+        Raises:
+            PreflightError: Data are missing.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / TRAIN_FILE).open("w", encoding="utf-8") as out:
+            for row in self._data.rows("train"):
+                fields = {
+                    "problem": row.problem,
+                    "answer": row.answer,
+                    "answer_type": row.answer_type,
+                    "category": row.category,
+                }
+                out.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        corpus = self._train_corpus()
+        if corpus is not None:
+            (folder / CORPUS_FILE).write_bytes(corpus.read_bytes())
+        (folder / "README.md").write_text(self.description(), encoding="utf-8")
+
+    def check_data(self) -> None:
+        """Reads both splits, the protocol, and what the search needs: a corpus, a key, a package.
+
+        Raises:
+            PreflightError: Something is missing; names what and the cure.
+            ConfigError: The protocol does not exist.
+        """
+        try:
+            get_protocol(self._config.protocol)
+        except ValueError as error:
+            raise ConfigError(f"task {self.name}: {error}") from error
+        self._data.rows("train")
+        self._data.rows("eval")
+        self._check_search()
+
+    def _check_search(self) -> None:
+        settings = self._settings
+        choices = "Other choices for settings.search: bm25 with a corpus, duckduckgo, none"
+        if settings.search == OFFLINE:
+            self._check_corpus("train")
+            self._check_corpus("eval")
+        elif settings.search_cache_only:
+            if not self._search_cache.is_file():
+                raise PreflightError(
+                    f"task {self.name}: there is no search cache {self._search_cache} to replay"
+                )
+        elif settings.search == DUCKDUCKGO:
+            _require_ddgs(self.name)
+        else:
+            variable = key_variable(settings.search)
+            if variable and not os.environ.get(variable, "").strip():
+                raise PreflightError(
+                    f"task {self.name}: {variable} is not set in the environment, and search "
+                    f"{settings.search} needs it",
+                    cure=f"Export {variable}. {choices}",
+                )
+
+    def _check_corpus(self, split: Split) -> None:
+        path = self._data.corpus(split)
+        if path is None:
+            raise PreflightError(
+                f"task {self.name}: search bm25 has no corpus",
+                cure="Name a JSONL file of objects with title, url and text in settings.corpus, or "
+                f"put it into the data folder as {CORPUS_FILE}",
+            )
+        try:
+            read_corpus(path)
+        except EnvironmentBroken as error:
+            raise PreflightError(f"task {self.name}: {error}") from error
+
+    @cached_property
+    def eval_rows(self) -> Sequence[Row]:
+        """The evaluation set, in its fixed order."""
+        return tuple(self._data.rows("eval"))
+
+    async def evaluate(self, context: EvalContext) -> EvalResult:
+        """Plays the questions, then has the answers judged.
+
+        Raises:
+            PreflightError: Data are missing.
+        """
+        started = time.monotonic()
+        items = await self._play(context)
+        judging = await self._decide(context, items)
+        return aggregate(
+            self.name,
+            judging.items,
+            evaluator_version=self.evaluator_version,
+            max_error_fraction=self._config.max_error_fraction,
+            metrics=judging.metrics,
+            duration_s=time.monotonic() - started,
+        )
+
+    async def _play(self, context: EvalContext) -> list[ItemOutcome]:
+        """Plays all episodes, and once more those whose search service failed."""
+        episodes, protocol = self.episodes(), self._config.protocol
+        items = await context.play(episodes, protocol=protocol)
+        failed = [
+            number
+            for number, item in enumerate(items)
+            if episodes[number].waits and item.status is ItemStatus.ENV_ERROR
+        ]
+        # Some failures pass. When all fail, the service is down or the key wrong, and none will.
+        if 0 < len(failed) < len(items):
+            again = await context.play([episodes[i] for i in failed], protocol=protocol)
+            for number, item in zip(failed, again, strict=True):
+                items[number] = item
+        return items
+
+    async def _decide(self, context: EvalContext, items: Sequence[ItemOutcome]) -> Judging:
+        rows, config = self.eval_rows, self._config.judge
+        if config is None or self._annotator is None:
+            return compare_answers(items, rows=rows)
+        return await judge_answers(
+            items,
+            rows=rows,
+            judge=context.judge(config),
+            annotator=self._annotator,
+            beside=self._beside,
+            repeat=context.repeat,
+        )
+
+    def episodes(self) -> list[Episode]:
+        """The evaluation set as episodes, in its fixed order; no reference is in them."""
+        settings = self._settings
+        waits = settings.search in NETWORKED
+        corpus = self._data.corpus("eval") if settings.search == OFFLINE else None
+        env_kwargs: dict[str, object] = {
+            "split": "eval",
+            "search": settings.search,
+            "corpus": None if corpus is None else str(corpus),
+            "num_results": settings.num_results,
+            "search_url": settings.search_url,
+            "cache": str(self._search_cache) if waits else None,
+            "cache_only": settings.search_cache_only,
+            "max_steps": self._config.max_steps,
+            "max_result_chars": settings.max_result_chars,
+            "forced_answer": settings.forced_answer,
+        }
+        return [
+            Episode(
+                episode_id=f"{self.name}-{row.index:04d}",
+                env_id=ENV_ID,
+                env_kwargs=env_kwargs,
+                options={
+                    "question": row.problem,
+                    "category": row.category,
+                    "answer_type": row.answer_type,
+                },
+                seed=number,
+                waits=waits,
+            )
+            for number, row in enumerate(self.eval_rows)
+        ]
+
+    @property
+    def _search_cache(self) -> Path:
+        given = self._settings.search_cache
+        return Path(given).expanduser() if given else self._cache / CACHE_FILE
+
+    def _train_corpus(self) -> Path | None:
+        return self._data.corpus("train") if self._settings.search == OFFLINE else None
+
+
+def _told(search: str) -> str:
+    return {
+        OFFLINE: "an offline corpus (BM25)",
+        "none": "nothing: there is no search",
+    }.get(search, f"the search service {search}")
+
+
+def _require_ddgs(name: str) -> None:
+    if find_spec("ddgs") is None:
+        raise PreflightError(
+            f"task {name}: search duckduckgo needs the package ddgs",
+            cure="Install it with `pip install ddgs`",
+        )

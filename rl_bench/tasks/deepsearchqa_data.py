@@ -1,0 +1,260 @@
+"""DeepSearchQA's rows, how they are split, and what its task can be told.
+
+The split is that of the published runs: the rows in the order that the package ``datasets`` gives
+them by ``shuffle(seed=42)``, the first 100 for training, the next 200 evaluated. Rows come from a
+local copy of the public data (``source=path``) or from an invented country (``source=builtin``).
+Source: https://huggingface.co/datasets/google/deepsearchqa (900 rows, Apache-2.0).
+"""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from filelock import FileLock
+from pydantic import Field, PositiveInt, ValidationError
+
+from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
+from envs.search.backends import NAMES, NONE, OFFLINE
+from envs.search.corpus import CORPUS_FILE
+from rl_bench.config import DataSource, Frozen, TaskConfig
+from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.tasks.search_world import WORLD_VERSION, Split, World, draw_questions, make_world
+
+PUBLISHED_NUM_TRAIN = 100
+_FILES = ("DSQA-full.csv", "subset_*.jsonl")
+_SOURCE = "https://huggingface.co/datasets/google/deepsearchqa"
+
+
+class DeepSearchQASettings(Frozen):
+    """The ``settings`` of a DeepSearchQA task.
+
+    Attributes:
+        shuffle_seed: Of the split.
+        search: A search back-end; see `envs.search.backends`.
+        search_url: Another address of the search service.
+        search_cache: File of the search cache; empty: one in the sweep's cache folder.
+        search_cache_only: Replay: search in the cache alone.
+        num_results: Results shown for a search.
+        max_result_chars: Characters of an observation.
+        corpus: For ``bm25``; empty: ``corpus.jsonl`` in the data folder.
+        forced_answer: After a text that is no action the model has to answer, as published.
+        beside: Another annotator, asked for its figures only.
+        data_seed, num_towns: Of the invented country.
+    """
+
+    shuffle_seed: int = Field(default=42, ge=0)
+    search: str = "serpapi"
+    search_url: str = ""
+    search_cache: str = ""
+    search_cache_only: bool = False
+    num_results: PositiveInt = 3
+    max_result_chars: PositiveInt = 1500
+    corpus: str = ""
+    forced_answer: bool = False
+    beside: Literal["", "official", "one_verdict"] = ""
+    data_seed: int = 0
+    num_towns: int = Field(default=40, ge=4, le=80)
+
+    @classmethod
+    def of(cls, config: TaskConfig) -> "DeepSearchQASettings":
+        """The settings of ``config``.
+
+        Raises:
+            ConfigError: A key is unknown or a value is wrong.
+        """
+        try:
+            settings = cls.model_validate(dict(config.settings))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(
+                f"task {config.name}: settings.{where}: {first['msg']}",
+                cure=f"Known settings: {', '.join(cls.model_fields)}",
+            ) from error
+        if settings.search not in NAMES:
+            raise ConfigError(
+                f"task {config.name}: settings.search is '{settings.search}'",
+                cure=f"Choices: {', '.join(NAMES)}",
+            )
+        if settings.search_cache_only and settings.search in (OFFLINE, NONE):
+            raise ConfigError(
+                f"task {config.name}: settings.search_cache_only has no effect with "
+                f"search={settings.search}",
+                cure="Name the service whose results were cached",
+            )
+        return settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A question and its reference answer. ``index`` is its place in the public file."""
+
+    index: int
+    problem: str
+    answer: str
+    answer_type: str
+    category: str
+
+
+def shuffled(rows: Sequence[Row], *, seed: int) -> list[Row]:
+    """``rows`` in the order of ``datasets.Dataset.shuffle(seed=seed)`` (NumPy's default generator).
+
+    The order depends on the number of rows: that of a subset is not that of the whole.
+    """
+    return [rows[int(i)] for i in np.random.default_rng(seed).permutation(len(rows))]
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """The rows of the public file, or of a subset of it, in their order there.
+
+    An answer is text, also where it is the word ``None``, which table readers take for a gap.
+
+    Raises:
+        PreflightError: No file, or a line that is not a row.
+    """
+    found = [path for pattern in _FILES for path in sorted(folder.glob(pattern))]
+    if not found:
+        raise PreflightError(
+            f"DeepSearchQA data not found in {folder} (looked for {', '.join(_FILES)})",
+            cure=f"Download DSQA-full.csv from {_SOURCE} and set task.data_path to its folder",
+        )
+    path = found[0]
+    with path.open(encoding="utf-8", newline="") as lines:
+        fields = csv.DictReader(lines) if path.suffix == ".csv" else _json_lines(lines, path)
+        return [_row(each, path=path, number=i) for i, each in enumerate(fields)]
+
+
+def _json_lines(lines: Iterable[str], path: Path) -> Iterator[Mapping[str, object]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise PreflightError(f"{path}, line {number}: not JSON ({error})") from error
+        yield value if isinstance(value, dict) else {}
+
+
+def _row(fields: Mapping[str, object], *, path: Path, number: int) -> Row:
+    problem, answer = fields.get("problem"), fields.get("answer")
+    answer_type = fields.get("answer_type")
+    is_row = isinstance(problem, str) and isinstance(answer, str) and problem and answer
+    if not is_row or answer_type not in (SINGLE_ANSWER, SET_ANSWER):
+        raise PreflightError(
+            f"{path}, row {number}: not a row with problem, answer and answer_type",
+            cure=f"Download the file again from {_SOURCE}",
+        )
+    index = fields.get("row_idx", number)
+    return Row(
+        index=index if isinstance(index, int) else number,
+        problem=str(problem),
+        answer=str(answer),
+        answer_type=str(answer_type),
+        category=str(fields.get("problem_category") or ""),
+    )
+
+
+class DeepSearchQAData:
+    """The train and evaluation rows of one task config, and the corpora for them.
+
+    Args:
+        config: The task.
+        cache: Folder for generated corpora.
+
+    Raises:
+        ConfigError: A setting is wrong, or the data folder is not given.
+    """
+
+    def __init__(self, config: TaskConfig, *, cache: Path) -> None:
+        self.settings = DeepSearchQASettings.of(config)
+        self._config = config
+        self._cache = cache
+        if config.source is DataSource.PATH and config.data_path is None:
+            raise ConfigError(
+                f"task {config.name}: data_path is not set", cure="Set task.data_path to a folder"
+            )
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether questions and corpora are generated."""
+        return self._config.source is DataSource.BUILTIN
+
+    def rows(self, split: Split) -> list[Row]:
+        """The rows of a split, in their fixed order.
+
+        Raises:
+            PreflightError: Data are missing, or fewer than the config wants.
+        """
+        config = self._config
+        num_train = config.num_train or PUBLISHED_NUM_TRAIN
+        if self.is_builtin:
+            num = num_train if split == "train" else config.num_eval
+            found = self._generated(split)
+            return self._counted(found, split, num)
+        assert config.data_path is not None
+        rows = shuffled(read_rows(config.data_path), seed=self.settings.shuffle_seed)
+        if split == "train":
+            return self._counted(rows, split, num_train)
+        return self._counted(rows[num_train:], split, config.num_eval)
+
+    def _counted(self, rows: list[Row], split: Split, num: int | None) -> list[Row]:
+        """The first ``num`` of ``rows``."""
+        if not rows or (num is not None and len(rows) < num):
+            config = self._config
+            held = "" if self.is_builtin else f" of the {len(read_rows(self._folder))} there"
+            raise PreflightError(
+                f"task {config.name}: {len(rows)} {split} rows left{held}, {num or 'some'} wanted",
+                cure="Set task.num_train and task.num_eval to what there is, e.g. 20 and 80 for a "
+                f"subset of 100 rows, or get all 900 from {_SOURCE}",
+            )
+        return rows[:num]
+
+    @property
+    def _folder(self) -> Path:
+        assert self._config.data_path is not None
+        return self._config.data_path
+
+    def _world(self, split: Split) -> World:
+        settings = self.settings
+        return make_world(split, seed=settings.data_seed, num_towns=settings.num_towns)
+
+    def _generated(self, split: Split) -> list[Row]:
+        questions = draw_questions(self._world(split), seed=self.settings.data_seed)
+        return [
+            Row(
+                index=i,
+                problem=each.problem,
+                answer=each.answer,
+                answer_type=each.answer_type,
+                category=each.category,
+            )
+            for i, each in enumerate(questions)
+        ]
+
+    def corpus(self, split: Split) -> Path | None:
+        """The corpus that searches of ``split`` are about; ``None`` where there is none.
+
+        Generated countries have one each; public questions share what the user provides.
+        """
+        if self.settings.corpus:
+            return Path(self.settings.corpus).expanduser()
+        if self.is_builtin:
+            return self._written(split)
+        path = self._folder / CORPUS_FILE
+        return path if path.is_file() else None
+
+    def _written(self, split: Split) -> Path:
+        """Writes a generated corpus, once, aside and then into place."""
+        settings = self.settings
+        name = f"{split}-{settings.data_seed}-{settings.num_towns}-v{WORLD_VERSION}.jsonl"
+        path = self._cache / "worlds" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.is_file():
+                lines = (json.dumps(asdict(each)) for each in self._world(split).articles())
+                aside = path.with_suffix(".part")
+                aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+                aside.replace(path)
+        return path
