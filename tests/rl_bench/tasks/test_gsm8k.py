@@ -252,7 +252,7 @@ def test_config_mistakes_are_config_errors() -> None:
         GSM8KTask(make_config(source=DataSource.PATH))
     with pytest.raises(ConfigError, match="question"):
         GSM8KTask(make_config(settings={"prompt": "no placeholder"}))
-    with pytest.raises(ConfigError, match="'few'.*chat, base"):
+    with pytest.raises(ConfigError, match=r"'few'.*chat, base"):
         GSM8KTask(make_config(protocol="few"))
     with pytest.raises(ConfigError, match="needs a heading"):
         GSM8KTask(make_config(protocol="base"))
