@@ -17,10 +17,11 @@ KINDS: Mapping[str, str] = {
     "alpacaeval": "rl_bench.tasks.alpacaeval:AlpacaEvalTask",
     "deepsearchqa": "rl_bench.tasks.deepsearchqa:DeepSearchQATask",
     "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
+    "humaneval": "rl_bench.tasks.humaneval:HumanEvalTask",
     "webshop": "rl_bench.tasks.webshop:WebShopTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
-PLANNED = frozenset({"humaneval"})
+PLANNED: frozenset[str] = frozenset()
 """Kinds whose protocol `conf/task` states and whose code is still to be written."""
 
 
