@@ -11,6 +11,7 @@ from typing import Self
 
 from rl_bench.engine.base import Completion
 from rl_bench.judges.base import Votes
+from rl_bench.judges.noise import noise_metrics
 from rl_bench.tasks.alpacaeval_data import Instruction
 from rl_bench.tasks.alpacaeval_winrate import Comparison, win_rate
 from rl_bench.tasks.base import ItemOutcome, ItemStatus, Scalar
@@ -141,15 +142,12 @@ def figures(verdicts: Sequence[Verdict]) -> dict[str, float]:
         "num_draws": float(rate.num_draws),
         "avg_length": statistics.fmean(c.num_chars_model for c in judged),
         "avg_length_reference": statistics.fmean(c.num_chars_reference for c in judged),
-        **_judge_figures(verdicts, num_judged=len(judged)),
+        **_judge_figures(verdicts),
     }
 
 
-def _judge_figures(verdicts: Sequence[Verdict], *, num_judged: int) -> dict[str, float]:
-    """The judge's taste for the first place, and its noise where it voted more than once.
-
-    ``judge_win_rate_se`` is what the votes' spread alone does to the win rate.
-    """
+def _judge_figures(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """The judge's taste for the first place, and its noise where it voted more than once."""
     asked = [v for v in verdicts if v.pair.ruling is Ruling.JUDGE and v.preferences]
     if not asked:
         return {}
@@ -158,13 +156,7 @@ def _judge_figures(verdicts: Sequence[Verdict], *, num_judged: int) -> dict[str,
         for verdict in asked
         for vote in verdict.preferences
     ]
-    found = {"judge_first_percent": 100.0 * statistics.fmean(first)}
-    several = [verdict.preferences for verdict in asked if len(verdict.preferences) > 1]
-    if several:
-        variances = [statistics.variance(votes) for votes in several]
-        noise = sum(v / len(votes) for v, votes in zip(variances, several, strict=True))
-        split = sum(min(votes) < 0.5 < max(votes) for votes in several)
-        found["judge_vote_sd"] = 100.0 * statistics.fmean(variances) ** 0.5
-        found["judge_split_percent"] = 100.0 * split / len(several)
-        found["judge_win_rate_se"] = 100.0 * noise**0.5 / num_judged
-    return found
+    return {
+        "judge/first_percent": 100.0 * statistics.fmean(first),
+        **noise_metrics([verdict.preferences for verdict in asked]),
+    }
