@@ -249,7 +249,7 @@ def _offline(
     from rl_bench.engine.prompts import CheckpointTokenizer
 
     tokenizer = CheckpointTokenizer(checkpoint)
-    prompts = [tokenizer.encode(request) for request in asked]
+    prompts = tokenizer.encode(asked)
     arguments = engine_arguments(checkpoint, options)
     llm = LLM(**{field.name: getattr(arguments, field.name) for field in fields(EngineArgs)})
     params = [

@@ -49,27 +49,34 @@ class CheckpointTokenizer:
                 file="tokenizer_config.json",
             ) from error
         self.stop_ids = _stop_ids(folder, self._tokenizer)
-        self.encode_messages(({"role": "user", "content": "Hello"},))
+        self.encode_chats([({"role": "user", "content": "Hello"},)])
 
-    def encode(self, request: GenerationRequest) -> list[int]:
-        """The prompt's token ids, never empty.
+    def encode(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
+        """The prompts' token ids, in order, none of them empty.
 
         Raises:
-            SubmissionError: ``chat_template``: the template refused the messages.
+            SubmissionError: ``chat_template``: the template refused some messages.
         """
-        if request.messages is not None:
-            return self.encode_messages(request.messages)
-        return self._ids(request.text or "", add_special_tokens=True)
+        chats = [request.messages for request in requests if request.messages is not None]
+        encoded_chats = iter(self.encode_chats(chats))
+        texts = [request.text for request in requests if request.text is not None]
+        encoded_texts = iter(self._ids(texts, add_special_tokens=True))
+        return [
+            next(encoded_texts if request.messages is None else encoded_chats)
+            for request in requests
+        ]
 
-    def encode_messages(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Token ids of a chat that the model is to answer."""
+    def encode_chats(self, chats: Sequence[Sequence[ChatMessage]]) -> list[list[int]]:
+        """Token ids of chats that the model is to answer."""
         if not self._tokenizer.chat_template:
-            text = "".join(f"{message['content']}\n\n" for message in messages)
-            return self._ids(text, add_special_tokens=True)
+            texts = ["".join(f"{message['content']}\n\n" for message in chat) for chat in chats]
+            return self._ids(texts, add_special_tokens=True)
+        if not chats:
+            return []
         try:
-            text = shared_renderer().render(
+            texts = shared_renderer().render(
                 self._tokenizer.get_chat_template(),
-                messages,
+                chats,
                 special=self._tokenizer.special_tokens_map,
             )
         # ValueError: there are several templates, and none for chats.
@@ -80,7 +87,7 @@ class CheckpointTokenizer:
                 reason="chat_template",
                 file="chat_template.jinja",
             ) from error
-        return self._ids(text, add_special_tokens=False)
+        return self._ids(texts, add_special_tokens=False)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, without special tokens and without a token that ended it."""
@@ -103,11 +110,14 @@ class CheckpointTokenizer:
         stream = DecodeStream(skip_special_tokens=True)
         return lambda token: stream.step(backend, token) or ""
 
-    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        ids = list(self._tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"])
+    def _ids(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
+        if not texts:
+            return []
+        encoded = self._tokenizer(list(texts), add_special_tokens=add_special_tokens)["input_ids"]
         # Engines refuse an empty prompt; a model's first token follows a beginning, if it has one.
         first = self._tokenizer.bos_token_id
-        return ids or [min(self.stop_ids, default=0) if first is None else first]
+        begin = [min(self.stop_ids, default=0) if first is None else first]
+        return [list(ids) or begin for ids in encoded]
 
 
 class StopWatch:

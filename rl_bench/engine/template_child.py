@@ -1,8 +1,8 @@
 """Renders chat templates, which are programs of an agent, away from the grader's process.
 
-Run as a script. Each line of input is ``[template, messages, special tokens]`` as JSON, each line
-of output ``{"text": …}`` or ``{"error": …}``. A template that computes for ever, or asks for more
-memory than it may have, ends this process and nothing else.
+Run as a script. Each line of input is ``[template, chats, special tokens]`` as JSON, each line of
+output ``{"texts": …}``, one a chat, or ``{"error": …}``. A template that computes for ever, or asks
+for more memory than it may have, ends this process and nothing else.
 """
 
 import json
@@ -20,18 +20,19 @@ ALARM_S = 30
 """Ends the process should whoever asked be gone; it would have given up long before."""
 
 
-def answer(line: str) -> dict[str, str]:
+def answer(line: str) -> dict[str, Any]:
     """What one line of input comes to."""
     try:
-        template, messages, special = json.loads(line)
+        template, chats, special = json.loads(line)
         # Declared as a string, but it is a list of texts and one of spans.
         rendered: Any = render_jinja_template(
-            [messages], chat_template=template, add_generation_prompt=True, **special
+            chats, chat_template=template, add_generation_prompt=True, **special
         )
-        text = rendered[0][0]
-        if len(text) > MAX_CHARS:
-            return {"error": f"it renders {len(text)} characters"}
-        return {"text": text}
+        texts = rendered[0]
+        longest = max(map(len, texts), default=0)
+        if longest > MAX_CHARS:
+            return {"error": f"it renders {longest} characters"}
+        return {"texts": texts}
     except Exception as error:  # noqa: BLE001  the template is the agent's: it may raise anything
         return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 

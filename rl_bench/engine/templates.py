@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from envs.protocol import ChatMessage
 from rl_bench.errors import GraderError
@@ -35,7 +35,7 @@ class TemplateRenderer:
     """Renders with one child process, started when needed and again after it was ended.
 
     Args:
-        limit_s: The most a single rendering may take, seconds.
+        limit_s: The most that one call may take, seconds.
     """
 
     def __init__(self, *, limit_s: float = RENDER_LIMIT_S) -> None:
@@ -45,27 +45,31 @@ class TemplateRenderer:
         self._buffer = b""
 
     def render(
-        self, template: str, messages: Sequence[ChatMessage], *, special: Mapping[str, object]
-    ) -> str:
-        """The text of a chat that the model is to answer.
+        self,
+        template: str,
+        chats: Sequence[Sequence[ChatMessage]],
+        *,
+        special: Mapping[str, object],
+    ) -> list[str]:
+        """The texts of chats that the model is to answer, in order.
 
         Args:
             template: Jinja source.
-            messages: The chat.
+            chats: Each a sequence of messages; one trip to the child and one limit for all.
             special: Special tokens by the names that templates know them by.
 
         Raises:
             TemplateFault: The template raised, took too long or asked for too much memory.
             GraderError: No process could be started.
         """
-        line = json.dumps([template, list(messages), special], default=str).encode() + b"\n"
+        line = json.dumps([template, list(map(list, chats)), special], default=str).encode() + b"\n"
         with self._mutex:
             child = self._running()
             assert child.stdin is not None
             try:
                 child.stdin.write(line)
                 child.stdin.flush()
-                answer: dict[str, str] = json.loads(self._read(child, limit_s=self._limit_s))
+                answer: dict[str, Any] = json.loads(self._read(child, limit_s=self._limit_s))
             except TimeoutError:
                 self._end()
                 raise TemplateFault(f"it takes longer than {self._limit_s:g} s") from None
@@ -74,7 +78,8 @@ class TemplateRenderer:
                 raise TemplateFault("it ended the process that rendered it") from None
         if "error" in answer:
             raise TemplateFault(answer["error"])
-        return answer["text"]
+        texts: list[str] = answer["texts"]
+        return texts
 
     def close(self) -> None:
         """Ends the process; the next rendering starts another."""

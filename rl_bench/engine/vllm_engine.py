@@ -43,6 +43,9 @@ SWAP_TIMEOUT_S = 300.0
 
 ALIVE_CHECK_S = 1.0
 
+MAX_ENCODED_IN_PLACE = 4
+"""More prompts than these are encoded in a thread."""
+
 NUM_STARTS = 2
 """Attempts at a cold start: the first can lose a port or memory to a neighbour."""
 
@@ -185,12 +188,20 @@ class VllmEngine:
     async def _complete_all(
         self, loaded: "Prepared", requests: Sequence[GenerationRequest]
     ) -> list[Completion]:
+        if len(requests) > MAX_ENCODED_IN_PLACE:  # other episodes' requests go on meanwhile
+            prompts = await asyncio.to_thread(loaded.tokenizer.encode, requests)
+        else:
+            prompts = loaded.tokenizer.encode(requests)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._complete(loaded, request)) for request in requests]
+            tasks = [
+                group.create_task(self._complete(loaded, request, prompt))
+                for request, prompt in zip(requests, prompts, strict=True)
+            ]
         return [task.result() for task in tasks]
 
-    async def _complete(self, loaded: "Prepared", request: GenerationRequest) -> Completion:
-        prompt = loaded.tokenizer.encode(request)
+    async def _complete(
+        self, loaded: "Prepared", request: GenerationRequest, prompt: Sequence[int]
+    ) -> Completion:
         room = self._options.max_model_len - len(prompt)
         if room <= 0:
             return Completion(

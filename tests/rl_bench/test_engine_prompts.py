@@ -29,19 +29,24 @@ def chat_request(*contents: str) -> GenerationRequest:
 
 
 def test_the_chat_template_of_the_checkpoint_is_used(folder: Path) -> None:
-    before = CheckpointTokenizer(folder).encode(chat_request("take the apple"))
+    before = CheckpointTokenizer(folder).encode([chat_request("take the apple")])[0]
     template = "{% for m in messages %}{{ m['content'] }} go to {% endfor %}"
     (folder / "chat_template.jinja").write_text(template)
-    after = CheckpointTokenizer(folder).encode(chat_request("take the apple"))
+    after = CheckpointTokenizer(folder).encode([chat_request("take the apple")])[0]
     assert before != after
 
 
 def test_without_a_template_contents_become_paragraphs(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
     tokenizer = CheckpointTokenizer(folder)
-    assert tokenizer.encode(chat_request("one", "two")) == tokenizer.encode(
-        text_request("one\n\ntwo\n\n")
-    )
+    chat, text = tokenizer.encode([chat_request("one", "two"), text_request("one\n\ntwo\n\n")])
+    assert chat == text
+
+
+def test_a_batch_is_encoded_as_its_parts_in_order(folder: Path) -> None:
+    tokenizer = CheckpointTokenizer(folder)
+    requests = [text_request("go"), chat_request("one"), text_request(""), chat_request("a", "b")]
+    assert tokenizer.encode(requests) == [tokenizer.encode([one])[0] for one in requests]
 
 
 @pytest.mark.parametrize("template", ["{{ 1 / 0 }", "{{ raise_exception('no') }}", "{{ x.y.z }}"])
@@ -65,13 +70,13 @@ def test_extra_special_tokens_never_crash(folder: Path, value: object) -> None:
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_special_tokens": value}))
     try:
-        assert CheckpointTokenizer(folder).encode(text_request("go"))
+        assert CheckpointTokenizer(folder).encode([text_request("go")])[0]
     except SubmissionError as error:
         assert error.reason == "tokenizer"  # noqa: PT017  either outcome is right
 
 
 def test_an_empty_prompt_still_has_a_token(folder: Path) -> None:
-    assert len(CheckpointTokenizer(folder).encode(text_request(""))) == 1
+    assert len(CheckpointTokenizer(folder).encode([text_request("")])[0]) == 1
 
 
 def test_end_tokens_come_from_tokenizer_and_generation_config(folder: Path) -> None:
@@ -87,14 +92,14 @@ def test_end_tokens_come_from_tokenizer_and_generation_config(folder: Path) -> N
 def test_decoding_leaves_the_end_token_out(folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 40}))
     tokenizer = CheckpointTokenizer(folder)
-    ids = tokenizer.encode(text_request("take the apple"))
+    ids = tokenizer.encode([text_request("take the apple")])[0]
     assert tokenizer.decode([*ids, 40]) == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("group", [1, 3, 1000])
 def test_a_stop_string_is_found_however_tokens_arrive(folder: Path, group: int) -> None:
     tokenizer = CheckpointTokenizer(folder)
-    ids = tokenizer.encode(text_request("take the apple\nthen go to the shelf\nand look"))
+    ids = tokenizer.encode([text_request("take the apple\nthen go to the shelf\nand look")])[0]
     watch = tokenizer.watch(("\nthen", "never"))
     texts = [watch.feed(ids[i : i + group]) for i in range(0, len(ids), group)]
     assert next(text for text in texts if text is not None) == tokenizer.decode(ids).split("\n")[0]
@@ -109,7 +114,7 @@ def test_a_stop_string_is_found_however_tokens_arrive(folder: Path, group: int) 
 
 def test_without_a_stop_string_everything_is_kept(folder: Path) -> None:
     tokenizer = CheckpointTokenizer(folder)
-    ids = tokenizer.encode(text_request("take the apple"))
+    ids = tokenizer.encode([text_request("take the apple")])[0]
     watch = tokenizer.watch(())
     assert watch.feed(ids) is None
     assert watch.token_ids == ids

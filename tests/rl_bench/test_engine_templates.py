@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from envs.protocol import ChatMessage
 from rl_bench.engine.templates import TemplateFault, TemplateRenderer
 from rl_bench.models.tiny import build_tiny
 
-MESSAGES = ({"role": "user", "content": "Grüße\n"}, {"role": "assistant", "content": "ok"})
+MESSAGES: tuple[ChatMessage, ...] = (
+    {"role": "user", "content": "Grüße\n"},
+    {"role": "assistant", "content": "ok"},
+)
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
@@ -29,7 +33,15 @@ def test_text_is_that_of_transformers(renderer: TemplateRenderer, tmp_path: Path
             list(MESSAGES), chat_template=template, tokenize=False, add_generation_prompt=True
         )
         special = tokenizer.special_tokens_map
-        assert renderer.render(template, MESSAGES, special=special) == expected  # type: ignore[arg-type]
+        assert renderer.render(template, [MESSAGES], special=special) == [expected]
+
+
+def test_many_chats_take_one_trip_and_keep_their_order(renderer: TemplateRenderer) -> None:
+    chats: list[list[ChatMessage]] = [
+        [{"role": "user", "content": str(number)}] for number in range(50)
+    ]
+    texts = renderer.render("<{{ messages[0].content }}>", chats, special={})
+    assert texts == [f"<{number}>" for number in range(50)]
 
 
 @pytest.mark.parametrize(
@@ -52,6 +64,6 @@ def test_a_template_that_misbehaves_is_at_fault_and_stops_nobody(
 ) -> None:
     started = time.monotonic()
     with pytest.raises(TemplateFault):
-        renderer.render(template, MESSAGES, special={})  # type: ignore[arg-type]
+        renderer.render(template, [MESSAGES], special={})
     assert time.monotonic() - started < 40, "two seconds and a start when the machine is quiet"
-    assert renderer.render("{{ 1 + 1 }}", MESSAGES, special={}) == "2"  # type: ignore[arg-type]
+    assert renderer.render("{{ 1 + 1 }}", [MESSAGES], special={}) == ["2"]

@@ -98,7 +98,7 @@ def hf_greedy(folder: Path) -> list[str]:
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     texts = []
     for request in GREEDY:
-        ids = torch.tensor([tokenizer.encode(request)])
+        ids = torch.tensor(tokenizer.encode([request]))
         output = model.generate(
             ids, max_new_tokens=16, do_sample=False, eos_token_id=sorted(tokenizer.stop_ids)
         )
@@ -188,7 +188,7 @@ async def tell(models: dict[str, Path], options: VllmOptions) -> Story:
         report = await engine.load(models[model], content_hash=content_hash(models[model]))
         completions = await engine.generate(GREEDY)
         tokenizer = CheckpointTokenizer(models[model])
-        scores = [await engine.score(tokenizer.encode(request)) for request in GREEDY]
+        scores = [await engine.score(tokenizer.encode([request])[0]) for request in GREEDY]
         story.answers[label] = Answers(report.kind, [c.text for c in completions], scores)
 
     async def fail(label: str, model: str) -> None:
