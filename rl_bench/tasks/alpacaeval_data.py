@@ -70,8 +70,8 @@ def read_train(folder: Path, name: str) -> list[TrainRow]:
     Raises:
         PreflightError: The file is missing, or holds something else.
     """
-    none = "or give the agent none: task.settings.train_file= task.num_train=null"
-    path = _find(folder, (name,), what="train rows", otherwise=f", {none}")
+    otherwise = "; task.settings.train_file= task.num_train=null gives the agent none"
+    path = _find(folder, (name,), what="train rows", otherwise=otherwise)
     with _reading(path):
         text = _content(path)
         lines = [line for line in text.split("\n") if line.strip()]
@@ -171,8 +171,9 @@ def _find(folder: Path, names: Iterable[str], *, what: str, otherwise: str = "")
     found = _candidates(folder, names)
     if not found:
         raise PreflightError(
-            f"AlpacaEval: {what} not found in {folder} (looked for {', '.join(names)}, also .xz)",
-            cure=f"Fetch the data with `python -m rl_bench.prepare task=alpacaeval`{otherwise}",
+            f"AlpacaEval: {what} not found in {folder} (looked for {', '.join(names)}, also .xz)"
+            f"{otherwise}",
+            cure="Fetch the data with `python -m rl_bench.prepare task=alpacaeval`",
         )
     return found[0]
 

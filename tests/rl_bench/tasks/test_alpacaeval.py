@@ -373,7 +373,7 @@ def test_train_data_are_questions_and_answers(tmp_path: Path) -> None:
 def test_train_rows_can_be_left_out_only_on_purpose(tmp_path: Path) -> None:
     write_public(tmp_path)
     (tmp_path / "alpaca_train.jsonl").unlink()
-    with pytest.raises(PreflightError, match=r"train rows not found.*train_file= "):
+    with pytest.raises(PreflightError, match=r"train rows not found.*train_file= task"):
         AlpacaEvalTask(public(tmp_path)).check_data()
     task = AlpacaEvalTask(public(tmp_path, train_file=""))
     task.check_data()
