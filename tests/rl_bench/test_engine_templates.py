@@ -30,7 +30,10 @@ def test_text_is_that_of_transformers(renderer: TemplateRenderer, tmp_path: Path
     tokenizer = AutoTokenizer.from_pretrained(build_tiny(tmp_path / "tiny", seed=1))
     for template in (tokenizer.get_chat_template(), "{{ eos_token }}{{ messages | tojson }}"):
         expected = tokenizer.apply_chat_template(
-            list(MESSAGES), chat_template=template, tokenize=False, add_generation_prompt=True
+            [{k: str(v) for k, v in message.items()} for message in MESSAGES],
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=True,
         )
         special = tokenizer.special_tokens_map
         assert renderer.render(template, [MESSAGES], special=special) == [expected]
