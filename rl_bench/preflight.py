@@ -26,6 +26,7 @@ from rl_bench.config import (
     TaskConfig,
 )
 from rl_bench.errors import PreflightError, RlBenchError
+from rl_bench.judges.check import check_judge
 from rl_bench.models.base import check_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
@@ -81,6 +82,7 @@ def grading_checks(experiment: Experiment, *, plan: Sequence[RunSpec]) -> list[C
     return [
         *_task_checks(plan, cache=experiment.paths.cache),
         *_model_checks(plan, cache=experiment.paths.cache),
+        *_judge_checks(plan),
         *_disk_checks(
             {"results": experiment.paths.results, "cache": experiment.paths.cache},
             min_free_gib=experiment.paths.min_free_gib,
@@ -182,6 +184,12 @@ def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for model in _unique(spec.model for spec in plan):
         where = str(model.path or model.hub_id or model.kind)
         yield _attempt(f"model {model.name}", partial(check_model, model, cache=cache), found=where)
+
+
+def _judge_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
+    for judge in _unique(task.judge for spec in plan for task in spec.tasks if task.judge):
+        where = judge.base_url or str(judge.path)
+        yield _attempt(f"judge {judge.name}", partial(check_judge, judge), found=where)
 
 
 def _agent_check(agent: AgentConfig) -> Check:

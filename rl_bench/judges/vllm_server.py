@@ -6,6 +6,7 @@ died is started again by the next question.
 """
 
 import asyncio
+import json
 import os
 import secrets
 import socket
@@ -38,6 +39,7 @@ GRACE_S = 1.0
 MAX_TAIL_BYTES = 1500
 CPU_KV_CACHE_BYTES = 1 << 30
 MIN_BATCHED_TOKENS = 2048
+STRUCTURED_OUTPUTS = {"backend": "xgrammar", "disable_any_whitespace": True}
 
 
 class VllmServer:
@@ -108,6 +110,11 @@ class VllmServer:
         environment = default_environment(self._start_timeout_s) | os.environ
         for name in (*HARMFUL_VARIABLES, "VLLM_LOGGING_CONFIG_PATH"):
             environment.pop(name, None)
+        # A forced call is decoded as its arguments alone, under their schema: so it does not depend
+        # on the format of calls that a model was trained on.
+        environment["VLLM_ENFORCE_STRICT_TOOL_CALLING"] = "0"
+        if not has_gpu():
+            environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # a process less to start
         # In the environment, since everyone on the machine can read a command line.
         environment["VLLM_API_KEY"] = key
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +161,10 @@ def server_command(config: JudgeConfig, folder: Path, port: int) -> list[str]:
         # A judge's sampling is what its config says, not what its checkpoint suggests.
         *("--generation-config", "vllm"),
         *("--load-format", "safetensors"),
+        # A call needs a parser, even a forced one that is read without it: see `_launch`.
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        # Small models else fill a verdict with blanks up to its limit of tokens.
+        *("--structured-outputs-config", json.dumps(STRUCTURED_OUTPUTS)),
         "--disable-log-stats",
         "--disable-uvicorn-access-log",
         "--enforce-eager",

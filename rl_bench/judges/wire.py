@@ -17,6 +17,7 @@ from rl_bench.judges.failures import AskError, FailureKind
 CHARS_PER_TOKEN = 4
 """For endpoints that do not count: about right for English."""
 MAX_SHOWN_CHARS = 80
+_CUT = "cut by its limit of tokens: raise max_tokens of the judge"
 
 
 class _Function(BaseModel):
@@ -131,7 +132,7 @@ def read_reply(
         raise _unreadable("no choice in the answer")
     choice = response.choices[0]
     message = choice.message
-    arguments = _arguments(message, request)
+    arguments = _arguments(choice, request)
     top_logprobs = _top_logprobs(choice)
     text = message.content or ""
     if arguments is None and not text.strip():
@@ -139,7 +140,7 @@ def read_reply(
     if request.top_logprobs and not top_logprobs:
         raise _unreadable("no log-probabilities in the answer")
     if request.json_object:
-        _json_object(text, "the answer")
+        _check_json_object(text, choice, what="the answer")
     return JudgeReply(
         text=text,
         arguments=arguments,
@@ -155,14 +156,14 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _arguments(message: _Message, request: JudgeRequest) -> str | None:
+def _arguments(choice: _Choice, request: JudgeRequest) -> str | None:
     if request.function is None:
         return None
-    wanted = request.function.name
+    wanted, message = request.function.name, choice.message
     functions = [call.function for call in message.tool_calls or ()]
     for function in functions:
         if function.name == wanted:
-            _json_object(function.arguments, f"the arguments of {wanted}")
+            _check_json_object(function.arguments, choice, what=f"the arguments of {wanted}")
             return function.arguments
     instead = ", ".join(function.name for function in functions)
     said = message.refusal or (message.content or "").strip()
@@ -190,18 +191,19 @@ def _why_empty(choice: _Choice) -> str:
     if choice.message.refusal:
         return f"the judge refuses: {choice.message.refusal}"
     if choice.finish_reason == "length":
-        return "empty answer, cut by its limit of tokens: raise max_tokens of the judge"
+        return f"empty answer, {_CUT}"
     reason = choice.finish_reason
     return "empty answer" + (f" ({reason})" if reason not in (None, "stop") else "")
 
 
-def _json_object(text: str, what: str) -> None:
+def _check_json_object(text: str, choice: _Choice, *, what: str) -> None:
     try:
         is_object = isinstance(json.loads(text), dict)
     except ValueError:
         is_object = False
     if not is_object:
-        raise _unreadable(f"{what} is not a JSON object: {text[:MAX_SHOWN_CHARS]!r}")
+        cut = f", {_CUT}" if choice.finish_reason == "length" else ""
+        raise _unreadable(f"no JSON object in {what}{cut}: {text[:MAX_SHOWN_CHARS]!r}")
 
 
 def _unreadable(reason: str) -> AskError:
