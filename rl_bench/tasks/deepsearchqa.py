@@ -12,19 +12,16 @@ environment of the evaluation.
 """
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 
-from envs.errors import EnvironmentBroken
 from envs.protocols import get_protocol
-from envs.search.backends import DUCKDUCKGO, NETWORKED, OFFLINE, key_variable
-from envs.search.corpus import CORPUS_FILE, read_corpus
+from envs.search.backends import NETWORKED, OFFLINE
+from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError
 from rl_bench.tasks.base import (
     Episode,
     EvalContext,
@@ -34,9 +31,11 @@ from rl_bench.tasks.base import (
     aggregate,
 )
 from rl_bench.tasks.deepsearchqa_data import PUBLISHED_NUM_TRAIN, DeepSearchQAData, Row
+from rl_bench.tasks.deepsearchqa_demos import Demonstrator
 from rl_bench.tasks.deepsearchqa_judging import get_annotator
 from rl_bench.tasks.deepsearchqa_scoring import Judging, compare_answers, judge_answers
-from rl_bench.tasks.search_world import WORLD_VERSION, Split
+from rl_bench.tasks.deepsearchqa_search import check_search, told
+from rl_bench.tasks.search_world import WORLD_VERSION
 
 ENV_ID = "rl_bench/DeepSearchQA-v0"
 TRAIN_FILE = "train.jsonl"
@@ -47,17 +46,19 @@ _DESCRIPTION = """\
 Train the model to answer questions with a search tool: search, read, search again, answer.
 
 - Train data: `{train_file}`, {num_train} questions, one JSON object a line with `problem`,
-  `answer`, `answer_type` (Single Answer or Set Answer: items with commas) and `category`.
-- Environment: `import envs, gymnasium`, then `gymnasium.make("{env_id}")` asks the train questions.
-  Actions are `search[query]` and `answer[text]`, a thought may stand before either.
-  {train_search} Its reward compares texts (F1 over the items of a set) and is only a proxy for the
-  evaluation's {decider}.
+  `answer`, `answer_type` (Single Answer or Set Answer: items with commas) and `category`{demos}.
+- Environment: `import envs, gymnasium`, then `gymnasium.make("{env_id}")`
+  asks the train questions. Actions are `search[query]` and `answer[text]`, a thought may stand
+  before either. The reward compares texts (F1 over the items of a set){proxy}.
+  {train_search}
 - Evaluation: {num_eval} other questions, each played once, greedily, at most {max_steps} steps, at
   most {max_tokens} tokens a step. {eval_search}
 - Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it.
-- Score: percentage of questions answered correctly, as decided by {decision}. No answer is not
-  correct.
+- Score: percentage of questions answered correctly, as decided by {decision}.
+  No answer is not correct.
 """
+
+_DEMOS = ";\n  `turns`, a list of `observation` and `action`, shows a way to the answer"
 
 
 class DeepSearchQATask:
@@ -81,11 +82,6 @@ class DeepSearchQATask:
         self._settings = self._data.settings
         if config.judge is None and not self._data.is_builtin:
             raise ConfigError(f"task {config.name}: no judge", cure="Set task.judge")
-        if self._settings.search not in NETWORKED and self._settings.search_url:
-            raise ConfigError(
-                f"task {config.name}: settings.search_url has no effect with "
-                f"search={self._settings.search}"
-            )
         self._annotator = None if config.judge is None else get_annotator(config.judge.annotator)
         self._beside = get_annotator(self._settings.beside) if self._settings.beside else None
         self.evaluator_version = self._version()
@@ -108,7 +104,6 @@ class DeepSearchQATask:
     def description(self) -> str:
         """Markdown for the agent's ``description.md``."""
         config, judge = self._config, self._config.judge
-        has_corpus = self._train_corpus() is not None
         return _DESCRIPTION.format(
             name=self.name,
             train_file=TRAIN_FILE,
@@ -116,16 +111,19 @@ class DeepSearchQATask:
             env_id=ENV_ID,
             train_search=(
                 f"It searches `{CORPUS_FILE}`, articles with `title`, `url` and `text`."
-                if has_corpus
+                if self._train_corpus()
                 else "There is no search in it unless you give it one (argument `search`)."
             ),
-            decider="judge" if judge else "rule",
+            demos=_DEMOS if self._demonstrator(self._train_corpus()) else "",
+            proxy=" and is a proxy: the evaluation asks a judge" if judge else "",
             num_eval=len(self.eval_rows),
             max_steps=config.max_steps,
             max_tokens=config.max_tokens,
-            eval_search=f"Searches are answered by {_told(self._settings.search)}.",
+            eval_search=f"Searches are answered by {told(self._settings.search)}.",
             protocol=config.protocol,
-            decision=f"a judge ({judge.model_id})" if judge else "comparing texts",
+            decision=f"a judge ({judge.model_id})"
+            if judge
+            else "comparing texts: all of a set, and no more",
         )
 
     def write_train_data(self, folder: Path) -> None:
@@ -135,16 +133,19 @@ class DeepSearchQATask:
             PreflightError: Data are missing.
         """
         folder.mkdir(parents=True, exist_ok=True)
+        corpus = self._train_corpus()
+        demonstrator = self._demonstrator(corpus)
         with (folder / TRAIN_FILE).open("w", encoding="utf-8") as out:
             for row in self._data.rows("train"):
-                fields = {
+                fields: dict[str, object] = {
                     "problem": row.problem,
                     "answer": row.answer,
                     "answer_type": row.answer_type,
                     "category": row.category,
                 }
+                if demonstrator is not None:
+                    fields["turns"] = demonstrator.turns(row)
                 out.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        corpus = self._train_corpus()
         if corpus is not None:
             (folder / CORPUS_FILE).write_bytes(corpus.read_bytes())
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
@@ -162,42 +163,12 @@ class DeepSearchQATask:
             raise ConfigError(f"task {self.name}: {error}") from error
         self._data.rows("train")
         self._data.rows("eval")
-        self._check_search()
-
-    def _check_search(self) -> None:
-        settings = self._settings
-        choices = "Other choices for settings.search: bm25 with a corpus, duckduckgo, none"
-        if settings.search == OFFLINE:
-            self._check_corpus("train")
-            self._check_corpus("eval")
-        elif settings.search_cache_only:
-            if not self._search_cache.is_file():
-                raise PreflightError(
-                    f"task {self.name}: there is no search cache {self._search_cache} to replay"
-                )
-        elif settings.search == DUCKDUCKGO:
-            _require_ddgs(self.name)
-        else:
-            variable = key_variable(settings.search)
-            if variable and not os.environ.get(variable, "").strip():
-                raise PreflightError(
-                    f"task {self.name}: {variable} is not set in the environment, and search "
-                    f"{settings.search} needs it",
-                    cure=f"Export {variable}. {choices}",
-                )
-
-    def _check_corpus(self, split: Split) -> None:
-        path = self._data.corpus(split)
-        if path is None:
-            raise PreflightError(
-                f"task {self.name}: search bm25 has no corpus",
-                cure="Name a JSONL file of objects with title, url and text in settings.corpus, or "
-                f"put it into the data folder as {CORPUS_FILE}",
-            )
-        try:
-            read_corpus(path)
-        except EnvironmentBroken as error:
-            raise PreflightError(f"task {self.name}: {error}") from error
+        check_search(
+            self.name,
+            self._settings,
+            cache_file=self._search_cache,
+            corpora=self._corpora() if self._settings.search == OFFLINE else (),
+        )
 
     @cached_property
     def eval_rows(self) -> Sequence[Row]:
@@ -289,20 +260,17 @@ class DeepSearchQATask:
         given = self._settings.search_cache
         return Path(given).expanduser() if given else self._cache / CACHE_FILE
 
+    def _demonstrator(self, corpus: Path | None) -> Demonstrator | None:
+        """For generated questions that are answered by searching."""
+        if corpus is None or not self._data.is_builtin or self._settings.corpus:
+            return None
+        settings = self._settings
+        return Demonstrator(
+            corpus, num_results=settings.num_results, max_result_chars=settings.max_result_chars
+        )
+
+    def _corpora(self) -> tuple[Path | None, Path | None]:
+        return self._data.corpus("train"), self._data.corpus("eval")
+
     def _train_corpus(self) -> Path | None:
         return self._data.corpus("train") if self._settings.search == OFFLINE else None
-
-
-def _told(search: str) -> str:
-    return {
-        OFFLINE: "an offline corpus (BM25)",
-        "none": "nothing: there is no search",
-    }.get(search, f"the search service {search}")
-
-
-def _require_ddgs(name: str) -> None:
-    if find_spec("ddgs") is None:
-        raise PreflightError(
-            f"task {name}: search duckduckgo needs the package ddgs",
-            cure="Install it with `pip install ddgs`",
-        )

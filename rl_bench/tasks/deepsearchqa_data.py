@@ -1,4 +1,4 @@
-"""DeepSearchQA's rows, how they are split, and what its task can be told.
+"""DeepSearchQA's rows and how they are split.
 
 The split is that of the published runs: the rows in the order that the package ``datasets`` gives
 them by ``shuffle(seed=42)``, the first 100 for training, the next 200 evaluated. Rows come from a
@@ -11,93 +11,36 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from filelock import FileLock
-from pydantic import Field, PositiveInt, ValidationError
 
 from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
-from envs.search.backends import NAMES, NONE, OFFLINE
 from envs.search.corpus import CORPUS_FILE
-from rl_bench.config import DataSource, Frozen, TaskConfig
+from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.search_world import WORLD_VERSION, Split, World, draw_questions, make_world
+from rl_bench.tasks.deepsearchqa_settings import DeepSearchQASettings
+from rl_bench.tasks.search_questions import draw_questions
+from rl_bench.tasks.search_world import WORLD_VERSION, Split, World, make_world
 
 PUBLISHED_NUM_TRAIN = 100
 _FILES = ("DSQA-full.csv", "subset_*.jsonl")
 _SOURCE = "https://huggingface.co/datasets/google/deepsearchqa"
 
 
-class DeepSearchQASettings(Frozen):
-    """The ``settings`` of a DeepSearchQA task.
-
-    Attributes:
-        shuffle_seed: Of the split.
-        search: A search back-end; see `envs.search.backends`.
-        search_url: Another address of the search service.
-        search_cache: File of the search cache; empty: one in the sweep's cache folder.
-        search_cache_only: Replay: search in the cache alone.
-        num_results: Results shown for a search.
-        max_result_chars: Characters of an observation.
-        corpus: For ``bm25``; empty: ``corpus.jsonl`` in the data folder.
-        forced_answer: After a text that is no action the model has to answer, as published.
-        beside: Another annotator, asked for its figures only.
-        data_seed, num_towns: Of the invented country.
-    """
-
-    shuffle_seed: int = Field(default=42, ge=0)
-    search: str = "serpapi"
-    search_url: str = ""
-    search_cache: str = ""
-    search_cache_only: bool = False
-    num_results: PositiveInt = 3
-    max_result_chars: PositiveInt = 1500
-    corpus: str = ""
-    forced_answer: bool = False
-    beside: Literal["", "official", "one_verdict"] = ""
-    data_seed: int = 0
-    num_towns: int = Field(default=40, ge=4, le=80)
-
-    @classmethod
-    def of(cls, config: TaskConfig) -> "DeepSearchQASettings":
-        """The settings of ``config``.
-
-        Raises:
-            ConfigError: A key is unknown or a value is wrong.
-        """
-        try:
-            settings = cls.model_validate(dict(config.settings))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(
-                f"task {config.name}: settings.{where}: {first['msg']}",
-                cure=f"Known settings: {', '.join(cls.model_fields)}",
-            ) from error
-        if settings.search not in NAMES:
-            raise ConfigError(
-                f"task {config.name}: settings.search is '{settings.search}'",
-                cure=f"Choices: {', '.join(NAMES)}",
-            )
-        if settings.search_cache_only and settings.search in (OFFLINE, NONE):
-            raise ConfigError(
-                f"task {config.name}: settings.search_cache_only has no effect with "
-                f"search={settings.search}",
-                cure="Name the service whose results were cached",
-            )
-        return settings
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A question and its reference answer. ``index`` is its place in the public file."""
+    """A question and its reference answer.
+
+    ``index`` is its place in the public file; ``searches`` lead to the answer, where that is known.
+    """
 
     index: int
     problem: str
     answer: str
     answer_type: str
     category: str
+    searches: tuple[str, ...] = ()
 
 
 def shuffled(rows: Sequence[Row], *, seed: int) -> list[Row]:
@@ -229,6 +172,7 @@ class DeepSearchQAData:
                 answer=each.answer,
                 answer_type=each.answer_type,
                 category=each.category,
+                searches=each.searches,
             )
             for i, each in enumerate(questions)
         ]

@@ -1,19 +1,16 @@
-"""An invented country, its encyclopaedia, and questions about it: DeepSearchQA without any data.
+"""An invented country and its encyclopaedia: something to search in on a machine without data.
 
 Towns lie in regions and on rivers, were founded, have mayors, fairs and crafts; people were born in
-them. Each has a short article; a question takes one or two searches, and its answer is one name or
-year, or a set. Nothing in it is true, so without a search nobody can know. The country of the train
-questions and that of the evaluation share no town and no person. Pure functions of the seed.
+them. Each has a short article. Nothing in it is true, so without a search nobody can know. The
+countries of the two splits share no town and no person. Pure functions of the seed; questions are
+`rl_bench.tasks.search_questions`'.
 """
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Literal, TypeVar
-
-from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
 
 T = TypeVar("T")
 Split = Literal["train", "eval"]
@@ -55,17 +52,9 @@ class Article:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorldQuestion:
-    """A question with its answer: for a set, the items in alphabetical order with commas."""
+class Town:
+    """A town, all that there is to know about it."""
 
-    problem: str
-    answer: str
-    answer_type: str
-    category: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Town:
     name: str
     region: str
     river: str
@@ -76,10 +65,12 @@ class _Town:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Person:
+class Person:
+    """A person, born in a town."""
+
     name: str
     job: str
-    born: _Town
+    born: Town
     year: int
 
 
@@ -87,39 +78,36 @@ class _Person:
 class World:
     """A country; `make_world` draws one."""
 
-    towns: tuple[_Town, ...]
-    people: tuple[_Person, ...]
+    towns: tuple[Town, ...]
+    people: tuple[Person, ...]
 
     def articles(self) -> list[Article]:
         """The whole encyclopaedia, in a fixed order."""
         return [
             *(self._town_article(town) for town in self.towns),
             *(_person_article(person) for person in self.people),
-            *(self._river_article(river) for river in _distinct(t.river for t in self.towns)),
-            *(self._region_article(region) for region in _distinct(t.region for t in self.towns)),
+            *(self._river_article(river) for river in self.rivers()),
+            *(self._region_article(region) for region in self.regions()),
         ]
 
-    def questions(self) -> list[WorldQuestion]:
-        """Every question there is about the country, in a fixed order."""
-        return [
-            *(question for town in self.towns for question in self._about_town(town)),
-            *(question for person in self.people for question in _about_person(person)),
-            *(
-                question
-                for river in _distinct(t.river for t in self.towns)
-                for question in self._about_river(river)
-            ),
-            *(self._about_region(region) for region in _distinct(t.region for t in self.towns)),
-        ]
+    def rivers(self) -> list[str]:
+        """The rivers that have towns."""
+        return _distinct(town.river for town in self.towns)
 
-    def _born_in(self, town: _Town) -> list[str]:
+    def regions(self) -> list[str]:
+        """The regions."""
+        return _distinct(town.region for town in self.towns)
+
+    def born_in(self, town: Town) -> list[str]:
+        """Names of people, sorted."""
         return sorted(person.name for person in self.people if person.born == town)
 
-    def _on(self, river: str) -> list[_Town]:
+    def on_river(self, river: str) -> list[Town]:
+        """The river's towns, by name."""
         return sorted((t for t in self.towns if t.river == river), key=lambda t: t.name)
 
-    def _town_article(self, town: _Town) -> Article:
-        born = self._born_in(town)
+    def _town_article(self, town: Town) -> Article:
+        born = self.born_in(town)
         people = f" Born here were {_listed(born)}." if born else ""
         return _article(
             town.name,
@@ -128,49 +116,24 @@ class World:
             f"{town.craft}, and holds the {town.fair} every year.{people}",
         )
 
+    def in_region(self, region: str) -> list[str]:
+        """Names of the region's towns, sorted."""
+        return sorted(town.name for town in self.towns if town.region == region)
+
     def _river_article(self, river: str) -> Article:
-        towns = [town.name for town in self._on(river)]
+        towns = [town.name for town in self.on_river(river)]
         return _article(
             f"{river} (river)",
             f"The {river} is a river. The towns on the river {river} are {_listed(towns)}.",
         )
 
     def _region_article(self, region: str) -> Article:
-        towns = sorted(town.name for town in self.towns if town.region == region)
+        towns = self.in_region(region)
         return _article(
             region,
             f"The {region} is a region of the country. The towns of the {region} are "
             f"{_listed(towns)}.",
         )
-
-    def _about_town(self, town: _Town) -> Iterator[WorldQuestion]:
-        yield _single(
-            f"In which year was the town of {town.name} founded?", town.founded, "History"
-        )
-        yield _single(
-            f"Who is the mayor of the town that holds the {town.fair}?", town.mayor, "Politics"
-        )
-        yield _single(
-            f"On which river lies the town whose mayor is {town.mayor}?", town.river, "Geography"
-        )
-        born = self._born_in(town)
-        if len(born) > 1:
-            yield _set(f"Which people were born in {town.name}?", born, "People")
-
-    def _about_river(self, river: str) -> Iterator[WorldQuestion]:
-        towns = self._on(river)
-        if len(towns) > 1:
-            names = [town.name for town in towns]
-            yield _set(f"Which towns lie on the river {river}?", names, "Geography")
-        crafts = _distinct(sorted(town.craft for town in towns))
-        if len(crafts) > 1 and len(towns) <= 4:
-            yield _set(
-                f"For which crafts are the towns on the river {river} known?", crafts, "Crafts"
-            )
-
-    def _about_region(self, region: str) -> WorldQuestion:
-        towns = sorted(town.name for town in self.towns if town.region == region)
-        return _set(f"Which towns belong to the {region}?", towns, "Geography")
 
 
 def make_world(split: Split, *, seed: int, num_towns: int) -> World:
@@ -192,7 +155,7 @@ def make_world(split: Split, *, seed: int, num_towns: int) -> World:
     fairs = _shuffled(rng, [f"{kind} Fair of {month}" for month in _MONTHS for kind in _FAIRS])
     years = rng.sample(range(1104, 1790), num_towns)
     towns = tuple(
-        _Town(
+        Town(
             name=names[i],
             region=_REGIONS[i % min(len(_REGIONS), num_towns // 3)],
             river=rng.choice(_RIVERS),
@@ -204,19 +167,10 @@ def make_world(split: Split, *, seed: int, num_towns: int) -> World:
         for i in range(num_towns)
     )
     born = [
-        _Person(name=people.pop(), job=rng.choice(_JOBS), born=rng.choice(towns), year=1800 + i)
+        Person(name=people.pop(), job=rng.choice(_JOBS), born=rng.choice(towns), year=1800 + i)
         for i in range(num_towns * 3 // 2)
     ]
     return World(towns=towns, people=tuple(born))
-
-
-def draw_questions(world: World, *, seed: int) -> list[WorldQuestion]:
-    """All questions of ``world`` in an order of ``seed``: sets and single answers in turn."""
-    drawn = _shuffled(random.Random(f"questions/{seed}"), world.questions())  # noqa: S311
-    sets = [each for each in drawn if each.answer_type == SET_ANSWER]
-    singles = [each for each in drawn if each.answer_type != SET_ANSWER]
-    pairs = zip_longest(sets, singles)
-    return [each for pair in pairs for each in pair if each is not None]
 
 
 def _drawn(rng: random.Random, split: Split, names: Sequence[str]) -> list[str]:
@@ -231,7 +185,7 @@ def _shuffled(rng: random.Random, values: Sequence[T]) -> list[T]:
     return rng.sample(values, len(values))
 
 
-def _distinct(values: Iterator[str] | Sequence[str]) -> list[str]:
+def _distinct(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
@@ -243,33 +197,9 @@ def _article(title: str, text: str) -> Article:
     return Article(title=title, url=f"world:{title.replace(' ', '_')}", text=text)
 
 
-def _person_article(person: _Person) -> Article:
+def _person_article(person: Person) -> Article:
     return _article(
         person.name,
         f"{person.name} (born {person.year}), {person.job}. {person.name} was born in "
         f"{person.born.name}.",
-    )
-
-
-def _about_person(person: _Person) -> Iterator[WorldQuestion]:
-    who = f"the {person.job} {person.name}"
-    town = person.born
-    yield _single(f"In which town was {who} born?", town.name, "People")
-    yield _single(
-        f"In which year was the town founded in which {who} was born?", town.founded, "History"
-    )
-    yield _single(
-        f"For which craft is the town known in which {who} was born?", town.craft, "Crafts"
-    )
-
-
-def _single(problem: str, answer: str | int, category: str) -> WorldQuestion:
-    return WorldQuestion(
-        problem=problem, answer=str(answer), answer_type=SINGLE_ANSWER, category=category
-    )
-
-
-def _set(problem: str, answer: Sequence[str], category: str) -> WorldQuestion:
-    return WorldQuestion(
-        problem=problem, answer=", ".join(answer), answer_type=SET_ANSWER, category=category
     )
