@@ -69,7 +69,10 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request as it came: ``number`` counts from 0 in the order of arrival."""
+    """A request as it came: ``number`` counts from 0 in the order of arrival.
+
+    Names of ``headers`` are in lower case.
+    """
 
     number: int
     body: Mapping[str, Any]
@@ -168,13 +171,16 @@ class StandInJudge:
         return len(self.asked)
 
     def config(self, **fields: Any) -> JudgeConfig:  # noqa: ANN401  fields of a pydantic class
-        """A config that asks here, patient for tests only; ``fields`` override."""
+        """A config that asks here; ``fields`` override.
+
+        Tests of `Fault.HANG` and `Fault.TRICKLE` set a short ``timeout_s``.
+        """
         defaults = {
             "name": "stand_in",
             "annotator": "test",
             "model_id": "judge-1",
             "base_url": self.base_url,
-            "timeout_s": 0.5,
+            "timeout_s": 5.0,
         }
         return JudgeConfig.model_validate(defaults | fields)
 
@@ -215,7 +221,7 @@ class StandInJudge:
     def _respond(self, asked: Asked, answer: Answer, fault: Fault | None) -> "_Response":
         if fault is not None and fault in STATUSES:
             status, code, message = STATUSES[fault]
-            key = asked.headers.get("Authorization", "").removeprefix("Bearer ")
+            key = asked.headers.get("authorization", "").removeprefix("Bearer ")
             error = {"message": message.format(key=key), "code": code, "param": None}
             headers = {}
             if fault is Fault.RATE_LIMIT:
@@ -283,7 +289,9 @@ class _Connection(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         judge = self.server.judge
-        response = judge.receive(body, dict(self.headers.items()))
+        response = judge.receive(
+            body, {name.lower(): value for name, value in self.headers.items()}
+        )
         try:
             judge.over.wait(response.delay_s)
             self._send(response)
