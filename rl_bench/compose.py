@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -51,6 +51,7 @@ from rl_bench.errors import ConfigError
 from rl_bench.plan import block_stacks
 from rl_bench.sweep_claim import conditions_digest
 
+C = TypeVar("C", bound=Frozen)
 CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 EVERY = "*"
 _UNNAMED = "unnamed"
@@ -94,6 +95,26 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
         if sweep.name == _UNNAMED and _is_unnamed(cfg):
             experiment = _named(experiment)
         return Composed(experiment, _boolean(cfg.dry_run, key="dry_run"))
+
+
+def compose_paths(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> PathsConfig:
+    """Composes the folders alone, for commands that run no sweep.
+
+    Args:
+        overrides: Hydra overrides of ``paths``.
+        config_dirs: As in `compose`.
+
+    Raises:
+        ConfigError: With the key, the choices and the cure.
+    """
+    with _hydra(config_dirs):
+        try:
+            cfg = hydra_compose("config", overrides=list(overrides))
+            return _typed(PathsConfig, cfg.paths, where="paths")
+        except ConfigError:
+            raise
+        except Exception as error:  # Hydra raises anything, ValueError and up
+            raise as_config_error(error, overrides=overrides) from error
 
 
 def to_experiment(
@@ -316,12 +337,12 @@ def _option_overrides(cfg: DictConfig, sweep: SweepConfig) -> list[str]:
     return [f"+{group}@options.{group}.{name}={name}" for group, name in missing]
 
 
-def _typed(cls: type[Frozen], node: DictConfig, *, where: str) -> Frozen:
+def _typed(cls: type[C], node: DictConfig, *, where: str) -> C:
     raw = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
     return _absolute(validate(cls, raw, where=where))
 
 
-def _absolute(config: Frozen) -> Frozen:
+def _absolute(config: C) -> C:
     """Makes its paths absolute, since graders and agents work in other folders."""
     paths = {
         name: value.expanduser().absolute()

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from rl_bench import __version__
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
-from rl_bench.compose import compose
+from rl_bench.compose import compose, compose_paths
 from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import DataSource
 from rl_bench.data.catalogue import CATALOGUE, DataFile, Dataset
@@ -138,7 +138,7 @@ def read_request(
     given = dict(map(_pair, words))
     paths = [f"{key}={value}" for key, value in given.items() if key in _PATHS]
     names = _names(given.get("task", ""), catalogue)
-    data = compose(paths, config_dirs=config_dirs).experiment.paths.data
+    data = compose_paths(paths, config_dirs=config_dirs).data
     kinds = {name: _kind(name, catalogue, config_dirs) for name in names}
     folder = Path(given["from"]).expanduser().absolute() if given.get("from") else None
     switches = {key: _boolean(key, given.get(key, "false")) for key in _SWITCHES}

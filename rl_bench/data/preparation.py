@@ -4,7 +4,6 @@ One preparation works on a data folder at a time. Every file is recorded as soon
 that whatever ends a preparation, the next one goes on from there.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ def prepare(
         get = _getter(wanted, data=data, source=source, stack=stack, show=show_progress)
         failures = dict(_get_all(wanted, get, data=data, say=say))
         results = _recorded(datasets, data=data)
-        _tidy(datasets, results, data=data)
+        _tidy(results, data=data)
     return [
         Result(
             dataset=result.dataset,
@@ -170,17 +169,19 @@ def _recorded(datasets: Sequence[Dataset], *, data: Path) -> list[Result]:
     return results
 
 
-def _tidy(datasets: Sequence[Dataset], results: Sequence[Result], *, data: Path) -> None:
-    """Removes downloads whose files have all been made."""
-    for dataset in datasets:
-        files = [result.found for result in results if result.dataset is dataset]
-        if all(found.state is State.OK for found in files):
-            for file in dataset.files:
-                for download in file.downloads:
-                    (data / DOWNLOADS / download.name).unlink(missing_ok=True)
+def _tidy(results: Sequence[Result], *, data: Path) -> None:
+    """Removes downloads once every file that is made from them is there."""
+    wanted = {
+        (download.name, result.found.state is State.OK)
+        for result in results
+        if result.found.file.make is not None
+        for download in result.found.file.downloads
+    }
+    for name in {name for name, _ in wanted} - {name for name, is_made in wanted if not is_made}:
+        (data / DOWNLOADS / name).unlink(missing_ok=True)
     folder = data / DOWNLOADS
     if folder.is_dir() and not any(folder.iterdir()):
-        shutil.rmtree(folder)
+        folder.rmdir()
 
 
 @contextmanager

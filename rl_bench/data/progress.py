@@ -25,6 +25,8 @@ MB = 1e6
 
 def shown_size(num_bytes: int) -> str:
     """A size for people, e.g. ``4.2 MB``."""
+    if num_bytes < 1000:
+        return f"{num_bytes} bytes"
     return f"{num_bytes / MB:.1f} MB" if num_bytes >= MB / 10 else f"{num_bytes / 1e3:.1f} kB"
 
 
@@ -55,12 +57,11 @@ def _bar(name: str, bars: Progress) -> Report:
 
 
 def _lines(name: str, console: Console) -> Report:
-    last = float("-inf")
+    last = time.monotonic()
 
     def report(size: int, total: int | None) -> None:
         nonlocal last
-        is_end = size == total
-        if is_end or time.monotonic() - last >= LINE_EVERY_S:
+        if time.monotonic() - last >= LINE_EVERY_S:
             last = time.monotonic()
             whole = f" of {shown_size(total)}" if total is not None else ""
             console.print(f"  {name}: {shown_size(size)}{whole}", highlight=False, soft_wrap=True)

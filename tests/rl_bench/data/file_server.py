@@ -76,13 +76,13 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
             fault = queue.popleft() if queue else Fault()
             content = server.files.get(self.path) if fault.body is None else fault.body
             if content is None or fault.status is not None:
-                self._answer(fault.status or 404, b"", {"Content-Length": "0"} | fault.headers)
                 self._note(0)
+                self._answer(fault.status or 404, b"", {"Content-Length": "0"} | fault.headers)
                 return
             status, start, headers = self._place(content, fault)
             if status == 416:
-                self._answer(status, b"", headers)
                 self._note(0)
+                self._answer(status, b"", headers)
                 return
             self._send(status, content[start:], headers | fault.headers, fault)
 
@@ -102,13 +102,13 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
 
         def _send(self, status: int, body: bytes, headers: dict[str, str], fault: Fault) -> None:
             stop = fault.drop_after if fault.wait_after is None else fault.wait_after
+            self._note(len(body[:stop]))  # first: a test looks as soon as it has the answer
             self._answer(status, body[:stop], headers)
             if fault.wait_after is not None:
                 server.waits.set()
                 server.released.wait(PATIENCE_S)
             if stop is not None:
                 self.close_connection = True
-            self._note(len(body[:stop]))
 
         def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
