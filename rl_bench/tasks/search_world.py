@@ -2,7 +2,7 @@
 
 Towns lie in regions and on rivers, were founded, have mayors, fairs and crafts; people were born in
 them. Each has a short article. Nothing in it is true, so without a search nobody can know. The
-countries of the two splits share no town and no person. Pure functions of the seed; questions are
+countries of the two splits share no names. Pure functions of the seed; questions are
 `rl_bench.tasks.search_questions`'.
 """
 
@@ -15,6 +15,8 @@ from typing import Literal, TypeVar
 T = TypeVar("T")
 Split = Literal["train", "eval"]
 WORLD_VERSION = 1
+NUM_RIVERS = 10
+NUM_REGIONS = 5
 _HEADS = (
     "Alder", "Bram", "Cald", "Dren", "Elm", "Fenn", "Garth", "Hol", "Ister", "Jarl", "Kess",
     "Lorn", "Mar", "Nether", "Orm", "Pell", "Quill", "Rav", "Sel", "Thorn", "Ulver", "Vann",
@@ -30,15 +32,23 @@ _LAST = (
     "Jolin", "Kestner", "Lindauer", "Morvay", "Norrell", "Ostrom", "Prager", "Quist", "Rasko",
     "Sorley", "Tamberg", "Ulrik", "Voss", "Wennick", "Zabel",
 )  # fmt: skip
-_RIVERS = ("Arn", "Belva", "Corrin", "Dove", "Esk", "Fallow", "Gray", "Hend", "Issel", "Jory")
-_REGIONS = ("Upper Marches", "Salt Coast", "Lowland Vale", "Iron Hills", "Lake Country")
+_RIVER_HEADS = ("Ar", "Bel", "Cor", "Do", "Es", "Fal", "Gra", "Hen", "Is", "Jo", "Kel", "Lu")
+_RIVER_TAILS = ("n", "va", "rin", "ve", "sel", "low")
+_REGION_HEADS = ("Upper", "Salt", "Iron", "Lake", "Low", "Green", "Far", "White")
+_REGION_TAILS = ("Marches", "Coast", "Vale", "Hills", "Country", "Plain")
 _CRAFTS = (
     "bell founding", "glass blowing", "rope making", "clock making", "paper making",
     "cheese making", "boat building", "weaving", "pottery", "saddlery", "bookbinding",
     "lens grinding",
 )  # fmt: skip
-_FAIRS = ("Lantern", "Apple", "Horse", "Wool", "Honey", "Harvest", "Kite", "Salt", "Candle", "Plum")
-_MONTHS = ("March", "April", "May", "June", "July", "August", "September", "October")
+_FAIRS = (
+    "Lantern", "Apple", "Horse", "Wool", "Honey", "Harvest", "Kite", "Salt", "Candle", "Plum",
+    "Ribbon", "Cider", "Basket", "Goose", "Spice", "Button", "Rope", "Pear", "Drum", "Feather",
+)  # fmt: skip
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
 _JOBS = ("painter", "composer", "botanist", "architect", "poet", "engineer", "sculptor")
 
 
@@ -150,15 +160,17 @@ def make_world(split: Split, *, seed: int, num_towns: int) -> World:
     if not 4 <= num_towns <= 80:
         raise ValueError(f"a country has 4 to 80 towns, not {num_towns}")
     rng = random.Random(f"search-world/{split}/{seed}")  # noqa: S311  not for secrets
-    names = _drawn(rng, split, [head + tail for head in _HEADS for tail in _TAILS])
-    people = _drawn(rng, split, [f"{first} {last}" for first in _FIRST for last in _LAST])
-    fairs = _shuffled(rng, [f"{kind} Fair of {month}" for month in _MONTHS for kind in _FAIRS])
+    names = _drawn(rng, split, _joined(_HEADS, _TAILS))
+    people = _drawn(rng, split, _joined(_FIRST, _LAST, sep=" "))
+    fairs = _drawn(rng, split, _joined(_FAIRS, _MONTHS, sep=" Fair of "))
+    rivers = _drawn(rng, split, _joined(_RIVER_HEADS, _RIVER_TAILS))[:NUM_RIVERS]
+    regions = _drawn(rng, split, _joined(_REGION_HEADS, _REGION_TAILS, sep=" "))
     years = rng.sample(range(1104, 1790), num_towns)
     towns = tuple(
         Town(
             name=names[i],
-            region=_REGIONS[i % min(len(_REGIONS), num_towns // 3)],
-            river=rng.choice(_RIVERS),
+            region=regions[i % min(NUM_REGIONS, num_towns // 3)],
+            river=rng.choice(rivers),
             founded=years[i],
             mayor=people.pop(),
             fair=fairs[i],
@@ -171,6 +183,10 @@ def make_world(split: Split, *, seed: int, num_towns: int) -> World:
         for i in range(num_towns * 3 // 2)
     ]
     return World(towns=towns, people=tuple(born))
+
+
+def _joined(heads: Sequence[str], tails: Sequence[str], *, sep: str = "") -> list[str]:
+    return [f"{head}{sep}{tail}" for head in heads for tail in tails]
 
 
 def _drawn(rng: random.Random, split: Split, names: Sequence[str]) -> list[str]:

@@ -135,7 +135,7 @@ class _Connection(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         at = urlsplit(self.path)
         given = {name: values[0] for name, values in parse_qs(at.query).items()}
-        key = given.get("api_key") or self.headers.get("X-Subscription-Token", "")
+        key = given.get("api_key") or str(self.headers.get("X-Subscription-Token", ""))
         wanted = int(given.get("num", given.get("count", "0")))
         self._reply(at.path.strip("/"), given["q"], wanted=wanted, key=key)
 
