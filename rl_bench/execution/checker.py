@@ -119,17 +119,26 @@ def offered(uid: int) -> tuple[Isolation, ...]:
     return tuple(Isolation) if uid == 0 else (Isolation.USER_NAMESPACES, Isolation.LANDLOCK)
 
 
-def _run(job: Job) -> Verdict:
+def checker_command() -> list[str]:
+    """The command of a checker's process; it takes a job on its input."""
     code = (
         f"import sys; sys.path.insert(0, {str(_ROOT)!r})\n"
         "from rl_bench.execution.checker_process import main; main()"
     )
     # -S: nothing installed takes part, and the start is quick.
-    argv = [sys.executable, "-I", "-S", "-c", code]
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+def _run(job: Job) -> Verdict:
     limit_s = START_LIMIT_S + job.limits.timeout_s + GRACE_S
     try:
         done = subprocess.run(
-            argv, input=write_job(job), capture_output=True, text=True, timeout=limit_s, env={}
+            checker_command(),
+            input=write_job(job),
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            env={},
         )
     except subprocess.TimeoutExpired:
         # A start that hangs ends by itself before that: it was the check that did not.

@@ -73,9 +73,9 @@ def as_body(code: str) -> str:
         return code
     rest = next((line for line in lines[1:] if line.strip()), "")
     indent = len(rest) - len(rest.lstrip())
-    # Chat answers are often stripped: then only the first line has lost its indentation, and a
-    # block that it opens stands two levels deep.
-    opens_block = lines[0].rstrip().endswith(":")
-    if indent > (len(_INDENT) if opens_block else 0):
+    # Chat answers are often stripped: then only the first line has lost its indentation, and what
+    # it opens stands two levels deep.
+    is_open = lines[0].rstrip().endswith((":", "(", "[", "{", ",", "\\"))
+    if indent > (len(_INDENT) if is_open else 0):
         return "\n".join([_INDENT + lines[0], *lines[1:]]) + "\n"
     return textwrap.indent("\n".join(lines), _INDENT) + "\n"
