@@ -127,12 +127,16 @@ def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
         numbers("n", [str(each.num_items) for each in evaluations]),
         numbers("score", [number(score_of(each)) for each in evaluations]),
         numbers("seconds", [f"{each.duration_s:.1f}" for each in evaluations]),
-        Column(heading="failures", cells=tuple(missing_items(e) or "–" for e in evaluations)),
+        Column(heading="failures", cells=tuple(map(_failures, evaluations))),
         Column(heading="metrics", cells=tuple(map(_metrics, evaluations)), drop=1),
     ]
     if any(each.noise_floor is not None for each in evaluations):
         columns.insert(3, numbers("noise", [number(each.noise_floor) for each in evaluations]))
     return columns
+
+
+def _failures(evaluation: Evaluation) -> str:
+    return missing_items(evaluation) or ("no score" if failure_of(evaluation) else "–")
 
 
 def _metrics(evaluation: Evaluation) -> str:

@@ -153,11 +153,12 @@ def test_the_table_has_scores_failures_and_metrics(folder: Path) -> None:
         update={"noise_floor": 2.5, "repeat_scores": (39.0, 41.0)}
     )
     broken = make_evaluation(None, task="humaneval", failure="GraderError: the engine died")
+    broken = broken.model_copy(update={"num_errors": 0, "num_items": 0, "metrics": {}})
     text = shown(repeated, broken, folder=folder, width=120)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "task n score noise seconds failures metrics" in lines
     assert "gsm8k 3 40.0 2.5 2.0 1 of 3 env_error mean_steps 4" in lines
-    assert "humaneval 3 – – 2.0 1 of 3 env_error mean_steps 4" in lines
+    assert "humaneval 0 – – 2.0 no score –" in lines
     assert "humaneval has no score: GraderError: the engine died" in text
     assert str(EvaluationPaths(folder).evaluations) in text
 
