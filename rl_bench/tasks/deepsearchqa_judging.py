@@ -112,7 +112,7 @@ def make_request(annotator: Annotator, row: Row, *, item_id: str, response: str)
         problem=row.problem,
         answer_type=row.answer_type,
         answer=row.answer,
-        rule=_SET_RULE[annotator] if row.answer_type == SET_ANSWER else _SINGLE_RULE,
+        rule=_rule(annotator, row),
         mark=mark,
         response=response[:MAX_RESPONSE_CHARS],
     )
@@ -129,6 +129,11 @@ def make_request(annotator: Annotator, row: Row, *, item_id: str, response: str)
         temperature=0.0,
         json_object=is_official,
     )
+
+
+def _rule(annotator: Annotator, row: Row) -> str:
+    rule = _SET_RULE[annotator] if row.answer_type == SET_ANSWER else _SINGLE_RULE
+    return f"{rule} {_NONE_RULE}" if row.answer.strip() == "None" else rule
 
 
 def parse_verdict(reply: JudgeReply) -> Vote:
@@ -199,6 +204,9 @@ _SET_RULE: Mapping[Annotator, str] = {
         "wording do not matter, and further items do no harm."
     ),
 }
+_NONE_RULE = (
+    'Here the reference is "None": nothing fits the question. The response gives it if it says so.'
+)
 _INPUTS = """\
 Question:
 {problem}

@@ -136,6 +136,14 @@ def test_a_long_response_is_clipped_and_a_single_answer_has_its_rule() -> None:
     assert "set" not in user.lower().split()
 
 
+def test_a_reference_of_none_is_explained() -> None:
+    row = Row(index=0, problem="q", answer="None", answer_type="Single Answer", category="")
+    none = make_request(Annotator.OFFICIAL, row, item_id="i", response="z")
+    some = make_request(Annotator.OFFICIAL, ROW, item_id="i", response="z")
+    assert "nothing fits the question" in none.messages[1]["content"]
+    assert "nothing fits the question" not in some.messages[1]["content"]
+
+
 def test_annotators_have_names() -> None:
     assert get_annotator("official") is Annotator.OFFICIAL
     with pytest.raises(ConfigError, match="official, one_verdict"):
