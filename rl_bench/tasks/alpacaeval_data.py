@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_bench.errors import PreflightError
+from rl_bench.tasks.alpacaeval_gamed import stand_in_rows
 from rl_bench.tasks.alpacaeval_winrate import GamedRow, LengthControl, LengthModel
 
 BUILTIN = Path(__file__).with_name("alpacaeval_mini.json")
@@ -105,7 +106,7 @@ def read_length_model(folder: Path | None, method: LengthControl) -> LengthModel
         PreflightError: Its file is missing, or is no such table.
     """
     if method is LengthControl.LENGTH_ONLY:
-        return LengthModel()
+        return LengthModel(gamed=stand_in_rows())
     if folder is None:
         raise PreflightError(f"length control '{method.value}' needs a data folder")
     path = _find(folder, (_TABLES[method],), what=f"the table of length control '{method.value}'")
@@ -114,7 +115,8 @@ def read_length_model(folder: Path | None, method: LengthControl) -> LengthModel
         if method is LengthControl.OFFICIAL:
             return _official(rows)
         difficulty = {int(row[0]): float(row[1]) for row in rows[1:]}
-        return LengthModel(method=method, difficulty=difficulty)
+        gamed = stand_in_rows(list(difficulty.values()))
+        return LengthModel(method=method, difficulty=difficulty, gamed=gamed)
 
 
 def _official(rows: list[list[str]]) -> LengthModel:

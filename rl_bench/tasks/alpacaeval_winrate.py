@@ -27,16 +27,20 @@ _GAMED_WEIGHT = 0.1  # 0.2, shared by two gamed baselines
 
 
 class LengthControl(StrEnum):
-    """What the length control knows beside the preferences; exact is ``official`` only."""
+    """What the length control knows beside the preferences.
+
+    ``official`` is exact. The others are approximations, regularised by stand-ins for the gamed
+    baselines (`alpacaeval_gamed`).
+    """
 
     OFFICIAL = "official"
-    """Official difficulties, and the gamed baselines' preferences as a regulariser."""
+    """Official difficulties, and the gamed baselines' own preferences."""
     OFFICIAL_DIFFICULTY = "official_difficulty"
-    """Official difficulties, no regulariser."""
+    """Official difficulties."""
     RECONSTRUCTED_DIFFICULTY = "reconstructed_difficulty"
-    """Difficulties estimated anew from public models, no regulariser."""
+    """Difficulties estimated anew from public models."""
     LENGTH_ONLY = "length_only"
-    """Neither: all instructions count as equally difficult."""
+    """None: all instructions count as equally difficult."""
 
 
 class Comparison(NamedTuple):
@@ -61,7 +65,7 @@ class GamedRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthModel:
-    """The tables that a fit needs: difficulty by the instruction's index, and gamed rows."""
+    """The tables that a fit needs: difficulty by the instruction's place, and gamed rows."""
 
     method: LengthControl = LengthControl.LENGTH_ONLY
     difficulty: Mapping[int, float] = field(default_factory=dict)

@@ -314,7 +314,7 @@ async def test_over_http_with_a_faltering_judge(
     assert result.num_errors == 0
     assert [item.score for item in result.items] == pytest.approx([won] * 40, abs=1e-3)
     assert result.score is not None
-    assert abs(result.score - 100 * won) < 1
+    assert result.score > 100 * won - 1, "shorter answers, and no worse for it"
     assert result.metrics["judge/num_requests"] > 40
 
 
