@@ -3,7 +3,9 @@
 The reward is the share of the goal's attributes, options and price limit that the purchase meets,
 times a factor for being the right type of product. Rules and numbers are those of Yao et al. 2022
 (WebShop), princeton-nlp/WebShop at 64fa2a5, with what is odd about them: a synthetic goal's option
-is compared together with its name, and a wrong option can match. Fuzzy matching is thefuzz's.
+is compared together with its name, and a wrong option can match. Fuzzy matching is thefuzz's; the
+installed release decides like the original's 0.19.0 on every pair of option or attribute that the
+small catalogue's synthetic goals compare with their own product's options and with all attributes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
