@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -25,6 +26,8 @@ FORMATS: dict[str, type[Service]] = {
     "brave": Brave,
 }
 QUICK = HttpLimits(timeout_s=0.3, total_s=1.0, num_retries=2, first_pause_s=0.02)
+PATIENT = HttpLimits(timeout_s=10.0, total_s=20.0, num_retries=2, first_pause_s=0.02)
+"""For what must not depend on how busy the machine is."""
 HTML: Reply = (200, "<html><body>Please sign in</body></html>", {"Content-Type": "text/html"})
 needs_ddgs = pytest.mark.skipif(find_spec("ddgs") is None, reason="the package ddgs is missing")
 names = pytest.mark.parametrize("name", [*SERVICES, pytest.param(DUCKDUCKGO, marks=needs_ddgs)])
@@ -38,7 +41,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchService]:
         yield running
 
 
-def make(service: SearchService, name: str, *, limits: HttpLimits = QUICK) -> SearchBackend:
+def make(service: SearchService, name: str, *, limits: HttpLimits = PATIENT) -> SearchBackend:
     if name == DUCKDUCKGO:
         return DuckDuckGoSearch(num_results=2, url=service.url(name), limits=limits)
     return HttpSearch(FORMATS[name](), num_results=2, url=service.url(name), limits=limits)
@@ -77,36 +80,46 @@ FAULTS: dict[str, Reply | str] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", SERVICES)
+cases = pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (name, fault)
+        for name in SERVICES
+        for fault in FAULTS
+        if name == "tavily" or FAULTS[fault] not in ("hang", "cut")  # the same code for all
+    ],
+)
+
+
+@cases
 def test_a_passing_fault_is_survived(service: SearchService, name: str, fault: str) -> None:
     service.fault = lambda number: FAULTS[fault] if number == 0 else None
-    search = make(service, name)
+    limits = replace(PATIENT, timeout_s=1.0) if fault == "hang" else PATIENT
+    search = make(service, name, limits=limits)
     assert len(search.search("q")) == 2
     search.close()
     assert len(service.queries) == 2
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", SERVICES)
+@cases
 def test_a_lasting_fault_is_a_failure_within_the_limits(
     service: SearchService, name: str, fault: str
 ) -> None:
     service.fault = lambda number: FAULTS[fault]
-    search = make(service, name)
+    search = make(service, name, limits=QUICK if fault == "hang" else PATIENT)
     started = time.monotonic()
     with pytest.raises(SearchFailed, match=f"^{name}: .*attempts"):
         search.search("q")
     search.close()
-    assert time.monotonic() - started < QUICK.total_s + QUICK.timeout_s + 0.5
-    assert 1 < len(service.queries) <= 1 + QUICK.num_retries
+    assert time.monotonic() - started < 5.0
+    assert 1 < len(service.queries) <= 1 + PATIENT.num_retries
 
 
 @needs_ddgs
 @pytest.mark.parametrize("fault", ["rate limit", "hang", "cut", "refused"])
 def test_duckduckgo_tells_a_refusal_from_no_match(service: SearchService, fault: str) -> None:
     service.fault = lambda number: FAULTS.get(fault, (202, "are you a robot?", {}))
-    search = make(service, DUCKDUCKGO)
+    search = make(service, DUCKDUCKGO, limits=QUICK if fault == "hang" else PATIENT)
     with pytest.raises(SearchFailed, match=r"^duckduckgo: .*attempts"):
         search.search("q")
     assert len(service.queries) > 0
@@ -114,12 +127,12 @@ def test_duckduckgo_tells_a_refusal_from_no_match(service: SearchService, fault:
 
 def test_an_answer_that_drips_is_given_up(service: SearchService) -> None:
     service.fault = lambda number: "drip"
-    search = make(service, "tavily")
+    search = make(service, "tavily", limits=QUICK)
     started = time.monotonic()
     with pytest.raises(SearchFailed):
         search.search("q")
     search.close()
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 432])
@@ -139,7 +152,7 @@ def test_a_long_wish_to_wait_is_not_waited_for(service: SearchService) -> None:
     with pytest.raises(SearchFailed, match="429"):
         search.search("q")
     search.close()
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 5.0
 
 
 @pytest.mark.parametrize("name", SERVICES)
