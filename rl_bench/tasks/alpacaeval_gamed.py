@@ -15,38 +15,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
+
+from rl_bench.tasks.alpacaeval_fit import Array
 from rl_bench.tasks.alpacaeval_winrate import GamedRow
 
 NUM_INSTRUCTIONS = 805
 _GOLDEN = (math.sqrt(5) - 1) / 2
+_FARTHEST_GAP = 6.0
+_NUM_HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GamedBaseline:
-    """What is published of a gamed baseline.
-
-    Attributes:
-        length, difficulty, bias: Its fitted coefficients.
-        win_rate: In percent.
-        lc_win_rate: In percent.
-        gap: Mean of reference less own length, in standard deviations of that difference; derived:
-            with it the coefficients give the published win rate.
-    """
+    """What is published of a gamed baseline: fitted coefficients, and win rates in percent."""
 
     length: float
     difficulty: float
     bias: float
     win_rate: float
     lc_win_rate: float
-    gap: float
 
 
 BASELINES = (
     GamedBaseline(  # gpt4_1106_preview_concise
-        length=-1.6425, difficulty=0.6836, bias=-0.3182, win_rate=22.92, lc_win_rate=41.90, gap=1.31
+        length=-1.6425, difficulty=0.6836, bias=-0.3182, win_rate=22.92, lc_win_rate=41.90
     ),
     GamedBaseline(  # gpt4_1106_preview_verbose
-        length=-1.5835, difficulty=0.8335, bias=0.1924, win_rate=64.30, lc_win_rate=51.58, gap=-1.18
+        length=-1.5835, difficulty=0.8335, bias=0.1924, win_rate=64.30, lc_win_rate=51.58
     ),
 )
 
@@ -55,31 +51,50 @@ def stand_in_rows(difficulties: Sequence[float] | None = None) -> tuple[GamedRow
     """A row for each baseline and instruction; always the same ones.
 
     Lengths are normal quantiles, dealt to the instructions in an order that has nothing to do with
-    their difficulty.
+    their difficulty, about the mean that makes the published win rate come out.
 
     Args:
         difficulties: Of the instructions; ``None``: all count as equally difficult.
     """
     num = NUM_INSTRUCTIONS if difficulties is None else len(difficulties)
-    order = sorted(range(num), key=lambda item: item * _GOLDEN % 1.0)
-    quantiles = {item: NormalDist().inv_cdf((rank + 0.5) / num) for rank, item in enumerate(order)}
-    return tuple(
-        _row(baseline, quantiles[item], None if difficulties is None else difficulties[item])
-        for baseline in BASELINES
-        for item in range(num)
-    )
+    known = np.zeros(num) if difficulties is None else np.asarray(difficulties, dtype=np.float64)
+    rows: list[GamedRow] = []
+    for baseline in BASELINES:
+        at_equal_length = (
+            np.full(num, _log_odds(baseline.lc_win_rate))
+            if difficulties is None
+            else baseline.difficulty * known + baseline.bias
+        )
+        rows += _rows(baseline, known, at_equal_length)
+    return tuple(rows)
 
 
-def _row(baseline: GamedBaseline, quantile: float, difficulty: float | None) -> GamedRow:
-    if difficulty is None:
-        share = baseline.lc_win_rate / 100.0
-        at_equal_length = math.log(share / (1.0 - share))
-    else:
-        at_equal_length = baseline.difficulty * difficulty + baseline.bias
-    gap = baseline.gap + quantile
-    score = baseline.length * math.tanh(gap) + at_equal_length
-    return GamedRow(
-        difficulty=difficulty or 0.0,
-        preference=1.0 / (1.0 + math.exp(-score)),
-        length_difference=gap,
-    )
+def _rows(baseline: GamedBaseline, difficulties: Array, at_equal_length: Array) -> list[GamedRow]:
+    quantiles = _quantiles(len(difficulties))
+    low, high = -_FARTHEST_GAP, _FARTHEST_GAP
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        preferences = _preferences(baseline, middle + quantiles, at_equal_length)
+        wins_too_often = 100.0 * float(preferences.mean()) > baseline.win_rate
+        low, high = (middle, high) if wins_too_often else (low, middle)
+    gaps = middle + quantiles
+    return [
+        GamedRow(difficulty=difficulty, preference=preference, length_difference=gap)
+        for difficulty, preference, gap in zip(
+            difficulties.tolist(), preferences.tolist(), gaps.tolist(), strict=True
+        )
+    ]
+
+
+def _preferences(baseline: GamedBaseline, gaps: Array, at_equal_length: Array) -> Array:
+    preferences: Array = 1.0 / (1.0 + np.exp(-(baseline.length * np.tanh(gaps) + at_equal_length)))
+    return preferences
+
+
+def _quantiles(num: int) -> Array:
+    ranks = np.argsort(np.argsort(np.arange(num) * _GOLDEN % 1.0))
+    return np.array([NormalDist().inv_cdf((rank + 0.5) / num) for rank in ranks.tolist()])
+
+
+def _log_odds(percent: float) -> float:
+    return math.log(percent / (100.0 - percent))
