@@ -166,10 +166,12 @@ def aggregate(
     ``score`` is no mean of its items' scores hands it in, and states what items in error do to it.
 
     Raises:
-        ValueError: ``items`` is empty.
+        ValueError: ``items`` is empty, or two share an id.
     """
     if not items:
         raise ValueError(f"task {task}: nothing was evaluated")
+    if len({item.item_id for item in items}) < len(items):
+        raise ValueError(f"task {task}: two items have one id, so that no pairs could be made")
     broken = [item for item in items if item.status is not ItemStatus.OK]
     num_errors = len(broken)
     void = num_errors > max_error_fraction * len(items)

@@ -21,20 +21,18 @@ KINDS: Mapping[str, str] = {
     "webshop": "rl_bench.tasks.webshop:WebShopTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
-PLANNED: frozenset[str] = frozenset()
-"""Kinds whose protocol `conf/task` states and whose code is still to be written."""
 
 
 def make_task(config: TaskConfig, *, cache: Path) -> Task:
     """Makes the task that a config describes; ``cache`` is where it may keep what it builds.
 
     Raises:
-        ConfigError: The kind is unknown, or planned but not implemented.
+        ConfigError: The kind is unknown.
     """
     if config.kind not in KINDS:
-        what = "is not implemented yet" if config.kind in PLANNED else "does not exist"
         raise ConfigError(
-            f"task {config.name}: kind '{config.kind}' {what}", cure=f"Choices: {', '.join(KINDS)}"
+            f"task {config.name}: kind '{config.kind}' does not exist",
+            cure=f"Choices: {', '.join(KINDS)}",
         )
     module, _, name = KINDS[config.kind].partition(":")
     make = cast(Callable[..., Task], getattr(import_module(module), name))

@@ -68,15 +68,11 @@ def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path
     assert command in check.cure
 
 
-def test_a_kind_that_is_still_to_be_written_is_named() -> None:
-    check = checks_of("task=webshop")["task webshop"]
+def test_a_kind_that_does_not_exist_is_named() -> None:
+    check = checks_of("task=gsm8k_mini", "task.kind=gsm9k")["task gsm8k_mini"]
 
-    assert (check.verdict, check.detail) == (
-        Verdict.FAILED,
-        "kind 'webshop' is not implemented yet",
-    )
-    assert "This version runs: alfworld, gsm8k" in check.cure
-    assert 'sweep.exclude=["task=webshop"]' in check.cure
+    assert (check.verdict, check.detail) == (Verdict.FAILED, "kind 'gsm9k' does not exist")
+    assert "alfworld, alpacaeval" in check.cure
 
 
 def test_a_model_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
