@@ -14,6 +14,7 @@ from typing import Any, Final, TypedDict
 
 import gymnasium
 
+from envs.agent_data import VARIABLE
 from envs.answer_match import SINGLE_ANSWER, match
 from envs.errors import EnvironmentBroken
 from envs.search.backends import NONE, OFFLINE, make_search
@@ -215,7 +216,7 @@ class DeepSearchQAEnv(gymnasium.Env[str, str]):
         """The data folder: the given one, or DATA_PATH, which holds a folder a task at times."""
         if self._data_dir is not None:
             return Path(self._data_dir)
-        folder = Path(os.environ.get("DATA_PATH", "."))
+        folder = Path(os.environ.get(VARIABLE, "."))
         if (folder / f"{self._split}.jsonl").is_file():
             return folder
         return next(iter(sorted(folder.glob("deepsearchqa*/"))), folder)
