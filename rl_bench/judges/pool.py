@@ -112,7 +112,7 @@ class JudgePool:
             )
             votes = await self._collect(requests, session)
         except AskError as error:  # the endpoint has no identity, so it can have no answers
-            votes = [Votes[T](values=(), failures=(str(error),)) for _ in requests]
+            votes = [Votes(values=(), failures=(str(error),)) for _ in requests]
         finally:
             self._num_asks -= 1
         return Judged(votes=tuple(votes), usage=account.usage(), notes=self._client.notes)
