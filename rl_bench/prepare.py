@@ -8,11 +8,10 @@ Exit codes: 0 everything is there and is what it must be (with ``dry_run=true``:
 """
 
 import argparse
-import shlex
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -22,13 +21,13 @@ from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
 from rl_bench.compose import compose, compose_paths
 from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import DataSource
-from rl_bench.data.catalogue import CATALOGUE, DataFile, Dataset
-from rl_bench.data.inventory import Found, State
+from rl_bench.data.catalogue import CATALOGUE, Dataset
+from rl_bench.data.inventory import State
 from rl_bench.data.local import check_folder
-from rl_bench.data.preparation import Result, Source, prepare, survey
-from rl_bench.data.progress import show_progress, shown_size
-from rl_bench.data.remote import places
+from rl_bench.data.preparation import Source, prepare, survey
+from rl_bench.data.progress import show_progress
 from rl_bench.errors import ConfigError
+from rl_bench.prepare_view import complaint, listing
 
 EVERYTHING = "all"
 _SWITCHES = ("dry_run", "verify", "link")
@@ -210,7 +209,7 @@ def _check(
     elif switches["link"]:
         raise ConfigError("link=true has no effect without from=", cure="Name a folder with from=")
     mirror = given.get("mirror", "")
-    if mirror and not mirror.startswith(("http://", "https://")):
+    if mirror and not re.fullmatch(r"https?://[\w.:-]+(/.*)?", mirror):
         raise ConfigError(f"mirror={mirror} is no address", cure="Write mirror=https://HOST/PATH")
 
 
@@ -229,90 +228,20 @@ def _serve(request: Request) -> int:
         )
     is_listed = request.dry_run or request.verify
     shown = [each for each in results if is_listed or each.found.state is State.OK]
-    for line in _listing(shown, mirror=request.source.mirror, sources=request.dry_run):
+    for line in listing(shown, mirror=request.source.mirror, sources=request.dry_run):
         say(line)
     if request.dry_run:
         say("dry run, nothing was changed")
         return 0
     wrong = [each for each in results if each.found.state is not State.OK]
-    for line in _complaint(wrong, request):
+    has_asked_home = not request.verify and request.source.folder is None
+    for line in complaint(wrong, data=request.data, has_asked_home=has_asked_home):
         say(line, to_stderr=True)
     return EXIT_FAILED if wrong else 0
 
 
 def _about(dataset: Dataset) -> str:
     return f"  {dataset.name:<13} {'; '.join(file.content for file in dataset.files)}"
-
-
-def _listing(results: Sequence[Result], *, mirror: str, sources: bool) -> Iterator[str]:
-    """What is there, a line a file, under a line a data set."""
-    for dataset, members in _by_dataset(results):
-        yield f"{dataset.name} ({_licence(dataset)})"
-        for result in members:
-            found = result.found
-            detail = f"; {found.detail}" if found.detail else ""
-            yield f"  {found.state:<7}  {_shown(found)}{detail}"
-            if sources:
-                yield from (
-                    f"             from {line}" for line in _sources(found.file, mirror=mirror)
-                )
-
-
-def _by_dataset(results: Sequence[Result]) -> Iterator[tuple[Dataset, list[Result]]]:
-    for _, group in groupby(results, key=lambda result: result.dataset.name):
-        members = list(group)
-        yield members[0].dataset, members
-
-
-def _licence(dataset: Dataset) -> str:
-    return f"licence {dataset.licence}, {dataset.licence_url}"
-
-
-def _sources(file: DataFile, *, mirror: str) -> Iterator[str]:
-    """Where a file's downloads come from, with names that addresses do not tell, and sizes."""
-    for download in file.downloads:
-        url = places(download, mirror=mirror)[0]
-        name = "" if url.endswith(download.name) else f" as {download.name}"
-        size = f" ({shown_size(download.num_bytes)})" if download.num_bytes else ""
-        yield f"{url}{name}{size}"
-
-
-def _shown(found: Found) -> str:
-    path = found.file.path if found.path is None else found.path.name
-    if found.record is None:
-        return f"{path}: {found.file.content}"
-    trust = found.record.trust.replace("_", " ")
-    size = shown_size(found.record.signature.num_bytes)
-    return f"{path}: {found.file.content}, {size}, checksum {trust}"
-
-
-def _complaint(wrong: Sequence[Result], request: Request) -> Iterator[str]:
-    """Each file that is not there as it must be: why, its home, its licence; then the cures."""
-    for dataset, members in _by_dataset(wrong):
-        yield f"error: {dataset.name} is not complete ({_licence(dataset)})"
-        for result in members:
-            found = result.found
-            what = "there in part" if found.state is State.PART else found.state.value
-            reason = ". ".join(filter(None, [result.failure or found.detail, result.cure]))
-            path = found.path or request.data / found.file.path
-            yield f"  {path} is {what}{reason and ': '}{reason}"
-            yield from (f"    from {line}" for line in _sources(found.file, mirror=""))
-    if wrong:
-        yield from _cures(wrong, request)
-
-
-def _cures(wrong: Sequence[Result], request: Request) -> Iterator[str]:
-    names = ",".join(dataset.name for dataset, _ in _by_dataset(wrong))
-    task = f"task=[{names}]" if "," in names else f"task={names}"
-    words = shlex.join([task, f"paths.data={request.data}"])
-    again = f"python -m rl_bench.prepare {words}"
-    if request.verify or request.source.folder is not None:
-        yield f"cure: get them from their public homes: {again}"
-    yield (
-        "cure: where there is no network, download the files above on another machine, keep their "
-        "names, and take them from the folder that they are in:"
-    )
-    yield f"  {again} from=FOLDER"
 
 
 if __name__ == "__main__":

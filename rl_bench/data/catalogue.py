@@ -59,6 +59,7 @@ class DataFile:
         content: What it holds, for people.
         downloads: What it is, or is made from.
         make: How it is made; ``None``: it is its only download.
+        made_bytes: What it takes on the disk when it is made, if that is much.
         variants: Patterns of files that hold the same and that the task reads as well.
         parts: Patterns of files that the task reads, but that hold only a part.
     """
@@ -67,6 +68,7 @@ class DataFile:
     content: str
     downloads: tuple[Download, ...]
     make: Make | None = None
+    made_bytes: int = 0
     variants: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
 
@@ -224,12 +226,13 @@ _FEW_SHOTS = DataFile(
 
 
 def _alfworld(name: str, games: Download, *, dialect: str, is_extra: bool = False) -> Dataset:
-    def split(of: str, content: str) -> DataFile:
+    def split(of: str, content: str, *, made_bytes: int) -> DataFile:
         return DataFile(
             path=f"{name}/json_2.1.1/{of}",
             content=f"{content}, which say `{dialect}`",
             downloads=(_TRAJECTORIES, games),
             make=unpack_split,
+            made_bytes=made_bytes,
             variants=(f"{name}/*{of}*.tar.xz",),
         )
 
@@ -238,8 +241,8 @@ def _alfworld(name: str, games: Download, *, dialect: str, is_extra: bool = Fals
         licence="MIT (ALFWorld, ALFRED, ReAct)",
         licence_url="https://github.com/alfworld/alfworld/blob/master/LICENSE",
         files=(
-            split("train", "3,553 train games"),
-            split("valid_unseen", "134 evaluation games"),
+            split("train", "3,553 train games", made_bytes=350_000_000),
+            split("valid_unseen", "134 evaluation games", made_bytes=15_000_000),
             _FEW_SHOTS,
         ),
         is_extra=is_extra,

@@ -6,14 +6,11 @@ continued only if the server says that it still has the same file (``If-Range``)
 of the whole is pinned. The file gets its name only when it is complete and its digest is right.
 """
 
-import errno
 import json
 import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +19,10 @@ import httpx
 from rl_bench import __version__
 from rl_bench.data.catalogue import Download
 from rl_bench.data.records import file_digest
+from rl_bench.data.room import disk_errors, require_room
 from rl_bench.data.web_page import follow_form, title_of
 from rl_bench.errors import DataError
 
-MIB = 1024**2
-_SPARE_BYTES = 64 * MIB
-"""Room that a download leaves on the disk."""
 _BUSY = frozenset({408, 425, 429})
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 Report = Callable[[int, int | None], None]
@@ -87,16 +82,21 @@ def fetch(
         report: Told of every piece.
 
     Raises:
-        DataError: It cannot be had, or is another file; a part of it is kept for the next time.
+        HostLostError: The host stopped answering; what has come is kept for the next time.
+        DataError: It cannot be had, or is another file.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     transfer = _Transfer(download, target, url=url, client=client, report=report)
-    with _disk_errors(target):
+    with disk_errors(target):
         _until_complete(transfer, limits)
         if not transfer.is_right() and transfer.has_resumed:
             transfer.discard()
             _until_complete(transfer, limits)
         transfer.finish()
+
+
+class HostLostError(DataError):
+    """A host stopped answering; its other files need not be asked for."""
 
 
 class _AgainError(Exception):
@@ -117,7 +117,8 @@ def _until_complete(transfer: "_Transfer", limits: Limits) -> None:
             tries = 0 if transfer.size > most else tries + 1
             most = max(most, transfer.size)
             if tries >= limits.num_tries:
-                raise DataError(
+                is_lost = isinstance(error.__cause__, httpx.TransportError)
+                raise (HostLostError if is_lost else DataError)(
                     f"{transfer.url}: {error}, {tries} times in a row",
                     cure="What has come is kept: the same command goes on from there",
                 ) from error
@@ -278,29 +279,6 @@ class _Transfer:
                 self._report(size, total)
         if total is not None and size != total:
             raise _AgainError(f"it broke off after {size} of {total} bytes")
-
-
-def require_room(folder: Path, num_bytes: int) -> None:
-    """Raises `DataError` unless ``folder`` has room for so many bytes."""
-    free = shutil.disk_usage(folder).free
-    if num_bytes + _SPARE_BYTES > free:
-        raise DataError(
-            f"{folder}: {free / MIB:.0f} MiB free, {(num_bytes + _SPARE_BYTES) / MIB:.0f} wanted",
-            cure="Free some space, or choose another folder with paths.data=",
-        )
-
-
-@contextmanager
-def _disk_errors(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise
-        raise DataError(
-            f"{target}: {error.strerror}",
-            cure="What has come is kept: free some space, and the same command goes on",
-        ) from error
 
 
 def _is_page(response: httpx.Response) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rl_bench.data.catalogue import DataFile
+from rl_bench.data.room import disk_errors
 from rl_bench.errors import DataError
 
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError)
@@ -28,7 +29,8 @@ def make(file: DataFile, downloads: Mapping[str, Path], target: Path) -> None:
     shutil.rmtree(aside.parent, ignore_errors=True)
     aside.parent.mkdir(parents=True)
     try:
-        file.make(downloads, aside)
+        with disk_errors(target):
+            file.make(downloads, aside)
         if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
         aside.replace(target)

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from rl_bench.data import local
 from rl_bench.data.catalogue import DataFile, Dataset
-from rl_bench.data.fetch import Limits, Report
+from rl_bench.data.fetch import Report
 from rl_bench.data.inventory import Found, State, look
 from rl_bench.data.records import Record, read_records, write_records
 from rl_bench.data.remote import DOWNLOADS, Remote, check_room
@@ -32,13 +32,11 @@ class Source:
         folder: A local folder; ``None``: the public homes.
         link: Link to the folder's files instead of copying them.
         mirror: Asked instead of the public homes; see `rl_bench.data.remote.places`.
-        limits: Of each download; ``None``: the usual ones.
     """
 
     folder: Path | None = None
     link: bool = False
     mirror: str = ""
-    limits: Limits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +130,7 @@ def _getter(
     files = [file for file, _ in wanted]
     check_room(files, data=data)
     downloads = [download for file in files for download in file.downloads]
-    remote = Remote(downloads, mirror=source.mirror, limits=source.limits)
+    remote = Remote(downloads, mirror=source.mirror)
     stack.callback(remote.close)
     progress = stack.enter_context(show())
     return lambda file, _dataset: remote.get(file, data=data, progress=progress)

@@ -15,15 +15,24 @@ from urllib.parse import urlsplit
 import httpx
 
 from rl_bench.data.catalogue import DataFile, Download
-from rl_bench.data.fetch import Limits, Report, fetch, make_client, partial_of, require_room
+from rl_bench.data.fetch import (
+    HostLostError,
+    Limits,
+    Report,
+    fetch,
+    make_client,
+    partial_of,
+)
 from rl_bench.data.inventory import new_record
 from rl_bench.data.making import make
 from rl_bench.data.records import Record, content_digest
+from rl_bench.data.room import require_room
 from rl_bench.errors import DataError
 
 DOWNLOADS = "downloads"
 """Below the data folder: what other files are made from; gone when they are."""
 PROBE_S = 4.0
+USUAL_LIMITS = Limits()
 _HUB = "https://huggingface.co"
 
 
@@ -50,13 +59,10 @@ class Remote:
     Args:
         downloads: All that may be wanted: their hosts are asked.
         mirror: See `places`.
-        limits: Of each download.
     """
 
-    def __init__(
-        self, downloads: Iterable[Download], *, mirror: str = "", limits: Limits | None = None
-    ) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, downloads: Iterable[Download], *, mirror: str = "") -> None:
+        self._limits = USUAL_LIMITS
         self._mirror = mirror
         self._client = make_client(self._limits)
         urls = [url for each in downloads for url in places(each, mirror=mirror)]
@@ -108,6 +114,9 @@ class Remote:
                     report=report,
                 )
                 return url
+            except HostLostError as error:
+                self.unreachable[host] = "any more"
+                failures.append(error)
             except DataError as error:
                 failures.append(error)
         raise DataError(
@@ -145,20 +154,20 @@ def _probe(url: str, host: str, client: httpx.Client, outcomes: dict[str, str]) 
     try:
         client.head(url, timeout=PROBE_S - 0.5)
         outcomes[host] = ""
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         outcomes[host] = str(error) or type(error).__name__
     except RuntimeError:  # the client was closed before the name resolved: nobody waits any more
         return
 
 
 def room_wanted(files: Sequence[DataFile], *, data: Path) -> int:
-    """Bytes that are still to be downloaded, as far as sizes are known."""
+    """Bytes that are still to be downloaded and made, as far as sizes are known."""
     wanted: Mapping[str, int] = {
         each.name: max(0, (each.num_bytes or 0) - _size(partial_of(_place(file, each, data))))
         for file in files
         for each in file.downloads
     }
-    return sum(wanted.values())
+    return sum(wanted.values()) + sum(file.made_bytes for file in files)
 
 
 def _place(file: DataFile, download: Download, data: Path) -> Path:

@@ -18,6 +18,7 @@ from rl_bench import prepare
 from rl_bench.compose import compose
 from rl_bench.data import remote
 from rl_bench.data.catalogue import CATALOGUE
+from rl_bench.data.fetch import Limits
 from rl_bench.data.records import RECORDS_FILE, read_records
 from rl_bench.tasks.registry import make_task
 from tests.rl_bench.data.file_server import Fault, FileServer, serving
@@ -187,6 +188,23 @@ def test_offline_each_missing_file_is_named_with_its_source_and_the_cures(
     assert got(data) == []
 
 
+def test_a_host_that_is_lost_on_the_way_is_asked_no_more(
+    server: FileServer,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(remote, "USUAL_LIMITS", Limits(num_tries=2, backoff_s=0.01))
+    server.add(address("train.bin"), TRAIN, *[Fault(drop_after=0)] * 2)
+
+    assert run("task=letters", f"mirror={server.url}") == 1
+
+    assert {each.path for each in server.seen} == {address("train.bin")}
+    err = capsys.readouterr().err
+    assert "RemoteProtocolError" in err
+    assert err.count("does not answer (any more)") == 3
+
+
 def test_a_name_that_does_not_resolve_blocks_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +306,7 @@ def test_a_local_folder_that_lacks_something_is_told_apart(
         (("task=letters", "from=/no/such/folder"), "no such folder"),
         (("task=letters", "link=true"), "no effect without from="),
         (("task=letters", "mirror=ftp://x"), "is no address"),
+        (("task=letters", "mirror=http://["), "is no address"),
         (("task=letters", "paths.data="), "it names no folder"),
     ],
 )

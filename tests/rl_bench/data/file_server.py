@@ -128,12 +128,18 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: clients that go away are what the tests are about."""
+
+
 @contextmanager
 def serving() -> Iterator[FileServer]:
     """A server on a free port of this machine, for as long as the context lasts."""
     server = FileServer()
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
-    http.daemon_threads = True
+    http = _Quiet(("127.0.0.1", 0), _handler(server))
     server.url = f"http://127.0.0.1:{http.server_address[1]}"
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()

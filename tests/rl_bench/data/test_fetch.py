@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rl_bench.data import fetch as fetch_module
+from rl_bench.data import room
 from rl_bench.data.catalogue import Download
 from rl_bench.data.fetch import Limits, fetch, make_client, partial_of
 from rl_bench.errors import DataError
@@ -280,7 +280,7 @@ def test_the_form_of_a_page_that_asks_to_confirm_is_followed(
 def test_a_full_disk_is_told_before_anything_is_fetched(
     server: FileServer, get: Get, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_module, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(room, "SPARE_BYTES", 1 << 60)
     server.add("/file.bin", CONTENT)
 
     with pytest.raises(DataError, match="MiB free") as caught:
