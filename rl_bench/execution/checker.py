@@ -67,14 +67,21 @@ class ProcessChecker:
     async def check_all(
         self, items: Sequence[tuple[str, FunctionTest]]
     ) -> list[Verdict | EnvironmentFailure]:
-        """Checks many, as many at once as there are CPUs; results are in order."""
+        """Checks many, as many at once as there are CPUs; results are in order.
+
+        Raises:
+            PreflightError: As for `isolation`.
+        """
         loop = asyncio.get_running_loop()
-        with ThreadPoolExecutor(max_workers=num_at_once()) as threads:
-            futures = [
-                loop.run_in_executor(threads, self._attempt, program, test)
-                for program, test in items
-            ]
-            return list(await asyncio.gather(*futures))
+        threads = ThreadPoolExecutor(max_workers=num_at_once())
+        try:
+            # Found out once, before many ask for it at the same time.
+            await loop.run_in_executor(threads, lambda: self.isolation)
+            checks = [loop.run_in_executor(threads, self._attempt, *item) for item in items]
+            return list(await asyncio.gather(*checks))
+        finally:
+            # A cancelled evaluation must neither wait here nor start what is still queued.
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _attempt(self, program: str, test: FunctionTest) -> Verdict | EnvironmentFailure:
         try:

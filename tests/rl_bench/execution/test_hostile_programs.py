@@ -311,7 +311,7 @@ def wait_for(act: Callable[[], T]) -> T:
 
 
 REFUSED = """
-import ctypes, os, resource, signal
+import ctypes, fcntl, os, resource, signal
 libc = ctypes.CDLL(None, use_errno=True)
 def done(result):
     if result < 0: raise OSError(ctypes.get_errno())
@@ -325,6 +325,11 @@ attacks = {
     "mount": lambda: done(libc.mount(b"none", b"/", b"tmpfs", 0, b"")),
     "unshare": lambda: done(libc.unshare(0x10000000)),
     "limit": lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)),
+    "its limit": lambda: resource.prlimit(os.getppid() or 1, resource.RLIMIT_CPU, (1, 1)),
+    "its priority": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid() or 1, 19),
+    "signal by pipe": lambda: fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid() or 1),
+    "signal's number": lambda: fcntl.fcntl(3, fcntl.F_SETSIG, 9),
+    "outliving": lambda: done(libc.prctl(1, 0, 0, 0, 0)),
     "processes": lambda: os.listdir("/proc"),
     "memory file": lambda: os.memfd_create("x"),
 }
