@@ -18,15 +18,16 @@ from envs.protocol import NO_INFO, Prompt, Turn
 from envs.search_actions import first_action
 
 HEADER = """\
-You answer questions with the help of a web search. Go step by step, each step in this form:
-Thought: what you know and what is missing
-Action: search[what to look up]
-An observation with search results follows. Once you know enough, end with:
-Thought: why you are sure
-Action: answer[the answer]
+You answer questions with the help of a web search. Go step by step: a thought, then one action.
+Thought: I need the year in which the bridge was opened.
+Action: search[Forth Bridge opening year]
+After a search an observation with its results follows. Once you know enough, answer:
+Thought: The first result says 1890.
+Action: answer[1890]
 
 Answer briefly. If the answer type is Set Answer, give every item, separated by commas.
 """
+"""Its examples are real ones: small models copy a placeholder as it stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class SearchReactProtocol:
 
     header: str = HEADER
     name: str = "search_react"
-    stop: tuple[str, ...] = ("\nObservation:",)
+    stop: tuple[str, ...] = ("\nObservation:", "\nQuestion:")
 
     @classmethod
     def make(cls, *, header: str = HEADER) -> "SearchReactProtocol":

@@ -46,7 +46,7 @@ def test_a_completion_is_cut_after_its_action(completion: str, action: str) -> N
 
 
 def test_published_stop_strings_cut_before_the_action() -> None:
-    assert get_protocol("search_react").stop == ("\nObservation:",)
+    assert get_protocol("search_react").stop == ("\nObservation:", "\nQuestion:")
     published = get_protocol("search_react_published")
     assert published.name == "search_react_published"
     assert set(published.stop) == {"\nAction:", "\nThought:", "\nObservation:"}
