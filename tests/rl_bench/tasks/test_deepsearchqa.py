@@ -134,7 +134,7 @@ def expert(task: DeepSearchQATask) -> Act:
 def judge_by_reference(asked: Asked) -> Answer:
     """Right when the response is the reference, in the form that was asked for."""
     text = asked.text
-    [reference] = re.findall(r"Reference answer:\n(.*)\n", text)
+    reference = text.split("Reference answer:\n")[1].split("\n\n<response")[0]
     [response] = re.findall(r"<response \w+>\n(.*)\n</response", text, re.DOTALL)
     if "Reply with one word" in text:
         return Answer(text="Correct." if response == reference else "incorrect")
@@ -472,3 +472,28 @@ def test_the_version_tells_what_decides_a_score(tmp_path: Path) -> None:
         )
     }
     assert len(versions) == 6
+
+
+async def test_public_questions_are_played_and_judged(tmp_path: Path, real_data: Path) -> None:
+    folder = real_data / "deepsearchqa"
+    with StandInJudge(judge_by_reference) as judge:
+        config = judge.config(annotator="one_verdict")
+        task = make_task(
+            tmp_path,
+            judge=config,
+            data_path=folder,
+            num_train=20,
+            num_eval=80,
+            settings={"search": "none"},
+        )
+        task.check_data()
+        known = {row.problem: row.answer for row in task.eval_rows[:20]}
+        result = await evaluate(
+            task,
+            lambda question, step: f"Action: answer[{known.get(question, 'Atlantis')}]",
+            judge=judge,
+            tmp_path=tmp_path,
+        )
+    assert result.num_items == 80
+    assert result.score == 25.0
+    assert judge.num_requests == 80
