@@ -27,6 +27,7 @@ URL_CHARS = 200
 MAX_BODY_BYTES = 4 * 1024 * 1024
 CONNECT_TIMEOUT_S = 3.0
 """A host may have several addresses, tried in turn with this time each."""
+_TOLD_CHARS = 200
 _RETRIED = frozenset({408, 425, 429, *range(500, 600)})
 
 
@@ -176,7 +177,7 @@ class HttpSearch:
             status, headers, body = self._ask(sent, timeout_s=timeout_s)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise RetryLater(f"no answer ({type(error).__name__})") from error
-        told = plain(body[:2000].decode("utf-8", "replace"), max_chars=200).replace(key, "***")
+        told = _without(key, body.decode("utf-8", "replace"))
         if status in _RETRIED:
             raise RetryLater(f"answered {status}: {told}", after_s=_retry_after(headers))
         if status != httpx.codes.OK:
@@ -187,7 +188,7 @@ class HttpSearch:
                 raise ValueError("not a JSON object")
             return self._service.results(answer)
         except (ValueError, RecursionError) as error:
-            reason = str(error)[:200].replace(key, "***")
+            reason = _without(key, str(error))
             raise RetryLater(f"answered what cannot be read ({reason})") from error
 
     def _ask(self, sent: Query, *, timeout_s: float) -> tuple[int, httpx.Headers, bytes]:
@@ -237,6 +238,11 @@ def result_of(item: Mapping[str, Any], *, url: str, snippet: str) -> SearchResul
         url=plain(item.get(url), max_chars=URL_CHARS),
         snippet=plain(item.get(snippet), max_chars=SNIPPET_CHARS),
     )
+
+
+def _without(key: str, text: str) -> str:
+    """What a service said, short; its key goes before anything is cut, so that no part is left."""
+    return plain(text.replace(key, "***"), max_chars=_TOLD_CHARS)
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:

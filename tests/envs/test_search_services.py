@@ -167,8 +167,13 @@ def test_keys_are_in_no_log_error_or_parameter(
         search.search("q")
     search.close()
     assert "HTTP Request" in caplog.text
+    service.fault = lambda number: (403, "x" * 190 + KEY, {})
+    with pytest.raises(SearchFailed) as clipped:
+        search.search("q")
+    search.close()
     for text in (caplog.text, str(failure.value), repr(search.parameters), repr(vars(search))):
         assert KEY not in text
+    assert KEY[:6] not in str(clipped.value)
 
 
 @pytest.mark.parametrize("name", SERVICES)
