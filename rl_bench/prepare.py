@@ -64,7 +64,8 @@ environment variables:
   HF_ENDPOINT                   asked instead of https://huggingface.co
   HTTP_PROXY, HTTPS_PROXY, NO_PROXY
 
-An agent sees none of this folder: its workspace gets what a task gives for training.
+Of all this an agent's workspace gets only what a task gives for training. sandbox=none hides the
+rest no better than other files of yours.
 
 exit codes:
   0    everything is there and is what it must be; a dry run: it was listed

@@ -20,6 +20,7 @@ from rl_bench.data import remote
 from rl_bench.data.catalogue import CATALOGUE
 from rl_bench.data.fetch import Limits
 from rl_bench.data.records import RECORDS_FILE, read_records
+from rl_bench.tasks.alfworld import AlfworldTask
 from rl_bench.tasks.registry import make_task
 from tests.rl_bench.data.file_server import Fault, FileServer, serving
 from tests.rl_bench.data.scene import (
@@ -442,6 +443,18 @@ def test_an_agent_sees_the_train_split_only(data: Path, tmp_path: Path) -> None:
     seen = "".join(path.read_text() for path in (tmp_path / "agent").rglob("*") if path.is_file())
     assert rows["train"][-1]["question"] in seen
     assert "test: " not in seen
+
+
+def test_the_few_shots_are_found_beside_the_games(data: Path, tmp_path: Path) -> None:
+    [config] = compose(["task=alfworld"]).experiment.options.tasks.values()
+    task = AlfworldTask(config, cache=tmp_path / "cache")
+    few_shots = data / "react/alfworld_3prompts.json"
+    assert str(few_shots) not in task.protocol
+
+    few_shots.parent.mkdir(parents=True)
+    few_shots.write_text("{}")
+
+    assert str(few_shots) in task.protocol
 
 
 def test_real_copies_are_the_pinned_files(
