@@ -12,6 +12,7 @@ maps its own copy of a 34 MB library that cannot be unmapped.
 
 import hashlib
 import warnings
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,9 @@ EngineKind = Literal["auto", "fast", "stock"]
 TESTED: Final = "textworld=1.7.0 alfworld=0.4.2 fast-downward-textworld=20.6.4"
 """The versions on which both engines were seen to agree."""
 NOTHING_HAPPENS: Final = "Nothing happens."
-_MEMORY_GAMES = 256
+_MEMORY_GAMES = 16
+"""Games kept ready. To make one ready again takes a few milliseconds; kept, a real one takes up to
+half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +136,12 @@ class _Operator:
 
 @dataclass(slots=True)
 class PreparedGame:
-    """Everything about a game that does not change while it is played."""
+    """Everything about a game that does not change while it is played.
 
+    The planning task is kept compressed: it is by far the largest part, and only resets need it.
+    """
+
+    sas: bytes
     translation: Translation
     grammar: Grammar
     subtypes: Subtypes
@@ -183,7 +190,13 @@ class GameStore:
             raise EnvironmentBroken(
                 f"game file {game} cannot be translated: {type(error).__name__}: {error}"
             ) from error
-        return PreparedGame(translation, grammar, subtypes(translation.types), dialect)
+        return PreparedGame(
+            sas=zlib.compress(translation.sas.encode(), level=1),
+            translation=translation.model_copy(update={"sas": ""}),
+            grammar=grammar,
+            subtypes=subtypes(translation.types),
+            dialect=dialect,
+        )
 
 
 @lru_cache(maxsize=8)
@@ -214,7 +227,7 @@ class FastEngine:
     def reset(self) -> Observed:
         """See `Engine.reset`."""
         game = self._loaded()
-        self._lib.load_sas(game.translation.sas.encode())
+        self._lib.load_sas(zlib.decompress(game.sas))
         if game.facts is None:
             game.facts = self._first_facts(game)
             game.entities = _entities(game.facts, game.translation.objects)

@@ -2,8 +2,9 @@
 
 The stock engine translates the same domain and problem four times for every load and reset. The
 translation is a pure function of the two texts, so it is kept here by their digest: in memory, and
-on disk when a folder is given. The disk copy is safe under concurrent processes (written aside,
-then renamed) and is never trusted when it does not parse.
+on disk when a folder is given; compressed in both places, since a real game's is about a megabyte
+that shrinks to a fifteenth. The disk copy is safe under concurrent processes (written aside, then
+renamed) and is never trusted when it does not parse.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 FORMAT = "1"
 """Part of every key: changes whenever `Translation` or the translator's options do."""
-_MEMORY_ENTRIES = 256
+_MEMORY_ENTRIES = 64
 
 
 class Translation(BaseModel):
@@ -50,7 +51,7 @@ class TranslationCache:
     def __init__(self, folder: Path | None = None, *, max_entries: int = _MEMORY_ENTRIES) -> None:
         self.folder = folder
         self._max_entries = max_entries
-        self._memory: OrderedDict[str, Translation] = OrderedDict()
+        self._memory: OrderedDict[str, bytes] = OrderedDict()
 
     def get(self, *, domain: str, problem: str, versions: str) -> Translation:
         """The translation of ``problem`` under ``domain``.
@@ -61,29 +62,34 @@ class TranslationCache:
             versions: Names the installed translator; part of the key on disk.
         """
         key = hashlib.sha256("\0".join((FORMAT, versions, domain, problem)).encode()).hexdigest()
-        found = self._memory.get(key) or self._read(key)
-        if found is None:
-            found = translate(domain=domain, problem=problem)
-            self._write(key, found)
-        self._memory[key] = found
-        self._memory.move_to_end(key)
+        if key in self._memory:
+            self._memory.move_to_end(key)
+            return _unpacked(self._memory[key])
+        packed = self._read(key)
+        if packed is None:
+            packed = _packed(translate(domain=domain, problem=problem))
+            self._write(key, packed)
+        self._memory[key] = packed
         while len(self._memory) > self._max_entries:
             self._memory.popitem(last=False)
-        return found
+        return _unpacked(packed)
 
     def _path(self, key: str) -> Path | None:
         return None if self.folder is None else self.folder / key[:2] / f"{key}.json.z"
 
-    def _read(self, key: str) -> Translation | None:
+    def _read(self, key: str) -> bytes | None:
+        """The packed translation on disk, if it is there and whole."""
         path = self._path(key)
         if path is None:
             return None
         try:
-            return Translation.model_validate_json(zlib.decompress(path.read_bytes()))
+            packed = path.read_bytes()
+            _unpacked(packed)
+            return packed
         except (OSError, zlib.error, ValidationError):
             return None
 
-    def _write(self, key: str, translation: Translation) -> None:
+    def _write(self, key: str, packed: bytes) -> None:
         """Best effort: a full or read-only disk costs speed, never an episode."""
         path = self._path(key)
         if path is None:
@@ -91,10 +97,18 @@ class TranslationCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(zlib.compress(translation.model_dump_json().encode(), level=1))
+                file.write(packed)
             Path(file.name).replace(path)
         except OSError:
             return
+
+
+def _packed(translation: Translation) -> bytes:
+    return zlib.compress(translation.model_dump_json().encode())
+
+
+def _unpacked(packed: bytes) -> Translation:
+    return Translation.model_validate_json(zlib.decompress(packed))
 
 
 def translate(*, domain: str, problem: str) -> Translation:
