@@ -3,9 +3,8 @@
 Prompts, function, token limit and temperature are those of the installed package ``alpaca-eval``,
 read from its files and never imported: an import reads ``.env`` into the environment, and needs
 parts that setuptools has dropped. Filling in, reading answers and the order are ours, by the
-package's rules, with two exceptions:
-a template is cut into messages *before* it is filled, so that an output cannot open a message of
-its own, and a ranking that contradicts itself is no vote.
+package's rules, with two exceptions: a template is cut into messages *before* it is filled, so
+that an output cannot open a message of its own, and a ranking that contradicts itself is no vote.
 
 The judge sees two outputs, ``m`` first and ``M`` second, and a vote is the probability that the
 first is better. `model_comes_first` draws which of the two is the model's.
