@@ -20,7 +20,7 @@ from rl_bench.execution.checker_process import START_LIMIT_S, Job, write_job
 
 GRACE_S = 5.0
 """From the end of a check's time to the end of its process, should it not see that by itself."""
-_NUM_TRIES = 2
+_MOST_AT_ONCE = 32
 _ROOT = Path(__file__).parents[2]
 _PROBE = FunctionTest(preamble="", code="def check(f):\n    assert f(1) == 2", entry_point="probe")
 _PROBE_PROGRAM = "def probe(x):\n    return x + 1"
@@ -67,7 +67,7 @@ class ProcessChecker:
     async def check_all(
         self, items: Sequence[tuple[str, FunctionTest]]
     ) -> list[Verdict | EnvironmentFailure]:
-        """Checks many, as many at once as there are CPUs; results are in order.
+        """Checks many, `num_at_once` at a time; results are in order.
 
         Raises:
             PreflightError: As for `isolation`.
@@ -91,8 +91,11 @@ class ProcessChecker:
 
 
 def num_at_once() -> int:
-    """Programs that run at the same time: the CPUs this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Programs that run at the same time: the CPUs this process may use, up to a bound.
+
+    The bound keeps what they may use of memory together within a large machine's.
+    """
+    return min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE)
 
 
 @cache

@@ -8,15 +8,17 @@ The layers, and what each stops (`Isolation` says which of the first three there
 2. a uid that nobody else has (started as root), or an ordinary user of a user namespace: no
    capability, no file of anyone, `RLIMIT_NPROC` counts its own threads only.
 3. Landlock, where namespaces are not to be had: files. The uid stays, without capabilities.
-4. seccomp (`seccomp`): processes, sockets, signals, memory files, mounts, debuggers, old files.
+4. seccomp (`seccomp`): new processes, sockets, signals, memory files, mounts, debuggers, limits and
+   scheduling of others, modes and owners of files.
 5. limits: CPU time, address space, file size (0), open files, threads, core dumps.
-6. a fresh interpreter: ``execve`` leaves nothing of this process in memory; no environment, no
-   installed packages, no file descriptors but the two pipes; output goes to ``/dev/null``; a
+6. a fresh interpreter: ``execve`` leaves nothing of this process in memory; no environment of
+   ours, no installed packages, no file descriptors but the two pipes; output goes to ``/dev/null``; a
    session of its own.
 7. wall time, kept by whoever started it; the program also dies with its parent.
 
-The interpreter gets fixed hashing (``PYTHONHASHSEED=0``), so that equal programs end equally; that
-is why it runs with ``-E``'s parts (an environment of ours, ``-s -P -S``) and not with ``-I``.
+Hashing is fixed (``PYTHONHASHSEED=0``), so that equal programs end equally. The interpreter's
+isolated mode, ``-I``, would ignore that; what else it does, ``-s -P -S`` and an environment of two
+variables do.
 """
 
 import fcntl
