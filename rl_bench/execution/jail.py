@@ -12,8 +12,8 @@ The layers, and what each stops (`Isolation` says which of the first three there
    scheduling of others, modes and owners of files.
 5. limits: CPU time, address space, file size (0), open files, threads, core dumps.
 6. a fresh interpreter: ``execve`` leaves nothing of this process in memory; no environment of
-   ours, no installed packages, no file descriptors but the two pipes; output goes to ``/dev/null``; a
-   session of its own.
+   ours, no installed packages, no file descriptors but the two pipes; output goes to
+   ``/dev/null``; a session of its own.
 7. wall time, kept by whoever started it; the program also dies with its parent.
 
 Hashing is fixed (``PYTHONHASHSEED=0``), so that equal programs end equally. The interpreter's
