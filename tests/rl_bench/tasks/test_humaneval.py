@@ -216,6 +216,14 @@ def test_train_data_hold_no_evaluated_row(folder: Path, tmp_path: Path) -> None:
     assert "`check(candidate)`" in (tmp_path / "data" / "README.md").read_text()
 
 
+def test_the_base_protocol_is_told_to_the_agent(folder: Path, tmp_path: Path) -> None:
+    make_task(folder, protocol="base").write_train_data(tmp_path / "data")
+    assert (tmp_path / "data" / "prompt.txt").read_text() == "{prompt}"
+    readme = (tmp_path / "data" / "README.md").read_text()
+    assert r"cut at the first of `'\nclass '`" in readme
+    assert "10 s and 1024 MiB" in readme
+
+
 def test_the_self_test_runs_a_right_and_a_hostile_program(folder: Path) -> None:
     make_task(folder).check_data()
     rows = [make_row(index) for index in range(NUM_ROWS)]
