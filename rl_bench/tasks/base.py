@@ -122,7 +122,11 @@ class Task(Protocol):
     """One benchmark task. Constructed from its config; cheap until a method is called."""
 
     name: str
-    evaluator_version: str
+
+    @property
+    def evaluator_version(self) -> str:
+        """Differs whenever the same outputs could score differently."""
+        ...
 
     def description(self) -> str:
         """Markdown for the agent's ``description.md``: the goal, the data, the metric."""
