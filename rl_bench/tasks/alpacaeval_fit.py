@@ -63,10 +63,10 @@ def fit(design: Design) -> Fit:
         ValueError: Fewer rows than folds.
     """
     # Lazy: scikit-learn takes a second to import, and a plan or a workspace never fits.
-    import sklearn  # type: ignore[import-untyped]
-    from sklearn.linear_model import LogisticRegressionCV  # type: ignore[import-untyped]
-    from sklearn.metrics import make_scorer  # type: ignore[import-untyped]
-    from sklearn.model_selection import GroupKFold  # type: ignore[import-untyped]
+    import sklearn
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.metrics import make_scorer
+    from sklearn.model_selection import GroupKFold
 
     rows = _soft_rows(design)
     with sklearn.config_context(enable_metadata_routing=True):
