@@ -40,7 +40,12 @@ from rl_bench.tasks.alpacaeval_settings import (
     PromptStyle,
     ScoreKind,
 )
-from rl_bench.tasks.alpacaeval_winrate import MIN_ITEMS, LengthControl, length_controlled_win_rate
+from rl_bench.tasks.alpacaeval_winrate import (
+    MIN_ITEMS,
+    LengthControl,
+    LengthModel,
+    length_controlled_win_rate,
+)
 from rl_bench.tasks.base import EvalContext, EvalResult, aggregate
 
 TRAIN_FILE = "train.jsonl"
@@ -101,8 +106,9 @@ class AlpacaEvalTask:
         self._check_count("eval", len(self.eval_rows), self._config.num_eval)
         if self._settings.train_file:
             self._check_count("train", len(self._train_rows()), self._config.num_train)
+        model = read_length_model(self._settings.folder, self._settings.length_control)
         if self._settings.score is ScoreKind.LC_WIN_RATE:
-            self._check_length_control()
+            self._check_length_control(model)
 
     def _check_count(self, split: str, found: int, wanted: int | None) -> None:
         if not found or (wanted is not None and found < wanted):
@@ -111,13 +117,11 @@ class AlpacaEvalTask:
                 cure=f"Complete the data, or lower task.num_{split}",
             )
 
-    def _check_length_control(self) -> None:
-        method = self._settings.length_control
-        model = read_length_model(self._settings.folder, method)
+    def _check_length_control(self, model: LengthModel) -> None:
         unknown = [row.item for row in self.eval_rows if row.item not in model.difficulty]
-        if unknown and method is not LengthControl.LENGTH_ONLY:
+        if unknown and model.method is not LengthControl.LENGTH_ONLY:
             raise PreflightError(
-                f"task {self.name}: length control '{method.value}' knows no difficulty of "
+                f"task {self.name}: length control '{model.method.value}' knows no difficulty of "
                 f"{len(unknown)} instructions, among them number {unknown[0]}"
             )
         if len(self.eval_rows) < MIN_ITEMS:
