@@ -8,20 +8,19 @@ not be shared between threads.
 """
 
 import re
-import string
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import gymnasium
-from gymnasium import spaces
 
 from envs.agent_data import VARIABLE, find_agent_data
 from envs.alfworld_dialect import Dialect
 from envs.alfworld_engine import Engine, EngineKind, Observed, make_engine
 from envs.alfworld_games import ROOT, collect_games, task_type_of
 from envs.errors import EnvironmentBroken
+from envs.text_space import AnyText
 
 BANNER: Final = "-= Welcome to TextWorld, ALFRED! =-\n\n"
 THINK_PREFIX: Final = "think:"
@@ -57,8 +56,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
     """A household game. Registered as ``rl_bench/ALFWorld-v0``.
 
     Reward 1.0 on the step that wins, else 0.0. ``terminated`` on the win, ``truncated`` after
-    ``max_steps``. Actions outside the action space (other scripts, longer texts) are taken too, and
-    do nothing.
+    ``max_steps``. Actions of any script and length are taken.
 
     `reset` options, one of them:
         ``{"game": "<path of a game.tw-pddl>"}`` plays that file;
@@ -92,10 +90,8 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
         if max_steps < 1:
             raise ValueError(f"max_steps is {max_steps}, must be positive")
         self.max_steps = max_steps
-        self.observation_space = spaces.Text(
-            _MAX_OBSERVATION_CHARS, min_length=0, charset=string.printable
-        )
-        self.action_space = spaces.Text(_MAX_ACTION_CHARS, charset=string.printable)
+        self.observation_space = AnyText(_MAX_OBSERVATION_CHARS)
+        self.action_space = AnyText(_MAX_ACTION_CHARS)
         self._games_dir = find_agent_data(ROOT) if games_dir is None else Path(games_dir)
         self._split = split
         self._engine_key = (engine, cache_dir)

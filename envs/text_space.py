@@ -1,9 +1,16 @@
-"""A space of any text: Gymnasium's own knows only texts over a small, listed alphabet."""
+"""A space of any text: Gymnasium's own knows only texts over a small, listed alphabet.
+
+`gymnasium.vector.AsyncVectorEnv` with its default ``shared_memory=True`` reads texts once, when it
+is made, and shows them unchanged ever after (1.4.0). A space of this kind makes it refuse instead,
+with the cure: ``shared_memory=False``.
+"""
 
 import string
-from typing import Any
+from typing import Any, NoReturn
 
 from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
 
 
 class AnyText(spaces.Text):
@@ -15,3 +22,8 @@ class AnyText(spaces.Text):
     def contains(self, x: Any) -> bool:  # noqa: ANN401  Gymnasium's own signature
         """Whether ``x`` is a text that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
+
+
+@create_shared_memory.register(AnyText)
+def _refuse(space: AnyText, n: int = 1, ctx: object = None) -> NoReturn:
+    raise CustomSpaceError("texts are not shared through memory: pass shared_memory=False")

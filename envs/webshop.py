@@ -6,14 +6,13 @@ An illegal action changes nothing and uses up a step. Deterministic: the same sh
 give the same observations and rewards. Environments of one process share their shop.
 """
 
-import string
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import gymnasium
-from gymnasium import spaces
 
 from envs.errors import EnvironmentBroken
+from envs.text_space import AnyText
 from envs.webshop_goals import Goal, GoalKind
 from envs.webshop_nouns import AUTO
 from envs.webshop_session import Session
@@ -99,12 +98,8 @@ class WebShopEnv(gymnasium.Env[str, str]):
             tagger=tagger,
         )
         self._shop = open_shop(find_folder(data_dir), settings)
-        self.observation_space = spaces.Text(
-            _MAX_OBSERVATION_CHARS,
-            min_length=0,
-            charset=self._shop.characters | frozenset(string.printable),
-        )
-        self.action_space = spaces.Text(_MAX_ACTION_CHARS, charset=string.printable)
+        self.observation_space = AnyText(_MAX_OBSERVATION_CHARS)
+        self.action_space = AnyText(_MAX_ACTION_CHARS)
         self._session: Session | None = None
         self._num_steps = 0
         self._over = True

@@ -99,19 +99,6 @@ class Shop:
         """
         return get_tagger(self._tagger)
 
-    @cached_property
-    def characters(self) -> frozenset[str]:
-        """Every character that a page can show, beside the printable ones of ASCII."""
-        texts = [goal.text for goal in self.goals]
-        for product in self.catalogue.products:
-            texts += [product.title, product.description, product.price_tag, product.rating]
-            texts += [
-                *product.bullets,
-                *product.options,
-                *itertools.chain(*product.options.values()),
-            ]
-        return frozenset().union(*texts)
-
     def draw_goal(self, drawn: float) -> Goal:
         """The goal that ``drawn``, uniform in [0, 1), falls on when goals lie side by side."""
         index = bisect.bisect(self._weights, drawn * self._weights[-1])
