@@ -61,7 +61,7 @@ class DuckDuckGoSearch:
     def _attempt(self, query: str, timeout_s: float) -> "list[TextResult]":
         engine = self._engine(timeout_s)
         try:
-            found = engine.search(query, region=_REGION)
+            found: list[TextResult] | None = engine.search(query, region=_REGION)
         except Exception as error:  # the package lets lxml's and its client's errors through
             raise RetryLater(f"no answer ({type(error).__name__})") from error
         if found is None:

@@ -1,6 +1,7 @@
 """Search services over real HTTP: formats, faults, limits; and no key anywhere."""
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -123,6 +124,13 @@ def test_duckduckgo_tells_a_refusal_from_no_match(service: SearchService, fault:
     with pytest.raises(SearchFailed, match=r"^duckduckgo: .*attempts"):
         search.search("q")
     assert len(service.queries) > 0
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] == "ddgs"] or ["ddgs"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SearchFailed, match="pip install ddgs"):
+        DuckDuckGoSearch(num_results=1).search("q")
 
 
 def test_an_answer_that_drips_is_given_up(service: SearchService) -> None:

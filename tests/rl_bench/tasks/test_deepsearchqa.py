@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -437,6 +438,9 @@ def test_what_searches_need_is_checked(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(key_variable("tavily"), KEY)
     make_task(tmp_path, settings={"search": "tavily"}).check_data()
     make_task(tmp_path, settings={"search": "none"}).check_data()
+    monkeypatch.setitem(sys.modules, "ddgs", None)
+    with pytest.raises(PreflightError, match="pip install ddgs"):
+        make_task(tmp_path, settings={"search": "duckduckgo"}).check_data()
     with pytest.raises(PreflightError, match="no search cache"):
         make_task(tmp_path, settings={"search": "brave", "search_cache_only": True}).check_data()
     with pytest.raises(PreflightError, match="no search corpus"):
