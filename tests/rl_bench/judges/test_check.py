@@ -1,12 +1,18 @@
 """What is known of a judge before anything starts."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from rl_bench.compose import compose
 from rl_bench.config import JudgeConfig
 from rl_bench.errors import PreflightError
 from rl_bench.judges.check import check_judge
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import expand
+from rl_bench.preflight import Verdict, preflight
 
 
 def config(**fields: object) -> JudgeConfig:
@@ -38,3 +44,31 @@ def test_what_is_no_address(url: str) -> None:
 def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"no config\.json"):
         check_judge(config(kind="vllm", path=tmp_path / "nothing"))
+
+
+def test_preflight_checks_each_judge_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RL_BENCH_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("RL_BENCH_CACHE", str(tmp_path / "cache"))
+    experiment = compose(["agent=noop", "task=gsm8k_mini", "sweep.seeds=[0,1]"]).experiment
+    judge = config(base_url="https://x.org/v1", key_variable="RL_BENCH_NO_SUCH_KEY")
+    plan = [
+        spec.model_copy(update={"tasks": (spec.tasks[0].model_copy(update={"judge": judge}),)})
+        for spec in expand(experiment)
+    ]
+    paths = SweepPaths(tmp_path / "results" / "s")
+    checks = preflight(experiment, plan=plan, paths=paths)
+    (check,) = [check for check in checks if check.name.startswith("judge ")]
+    assert (check.name, check.verdict) == ("judge j", Verdict.FAILED)
+    assert check.detail == "RL_BENCH_NO_SUCH_KEY is not set in the environment"
+
+
+def test_the_client_is_imported_when_a_question_is_asked() -> None:
+    code = (
+        "import sys, rl_bench.preflight, rl_bench.judges.pool\n"
+        "print([name for name in ('openai', 'vllm', 'torch') if name in sys.modules])"
+    )
+    root = Path(__file__).parents[3]
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[]"

@@ -1,5 +1,6 @@
 """The judge pool against an endpoint that answers by a rule and fails in every way real ones do."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -244,6 +245,19 @@ async def test_a_dead_port_ends_soon_and_lives_again(judge: StandInJudge, tmp_pa
         judge.come_up()
         again = await pool.ask(requests(50), parse=yes_or_no)
     assert all(vote.is_judged for vote in again.votes)
+
+
+async def test_questions_under_way_together_share_an_outage(
+    judge: StandInJudge, tmp_path: Path
+) -> None:
+    judge.go_down()
+    async with opened(judge.config(num_retries=2), tmp_path) as pool:
+        asks = [pool.ask([request(number)], parse=yes_or_no) for number in range(300)]
+        many = await asyncio.gather(*asks)
+        assert not any(judged.votes[0].is_judged for judged in many)
+        assert sum(judged.usage.num_requests for judged in many) < 100
+        judge.come_up()
+        assert (await pool.ask([request(1)], parse=yes_or_no)).votes[0].is_judged
 
 
 async def test_a_short_break_is_sat_out(judge: StandInJudge, tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def test_the_server_dies_with_its_owner(checkpoint: Path) -> None:
 
 
 @pytest.mark.vllm
+@pytest.mark.timeout(400)
 async def test_vllm_answers_with_log_probabilities_and_forced_calls(tmp_path: Path) -> None:
     folder = resolve_model(ModelConfig(name="tiny", kind="tiny"), cache=tmp_path)
     async with opened(config_of(folder, max_model_len=256, max_concurrency=4), tmp_path) as pool:
