@@ -3,19 +3,21 @@
 `RolloutWorker` is a plain class; `actors.factory` makes it a Ray actor. One worker interleaves many
 episodes in one event loop, each with an environment of its own, reused from a free list (a new
 TextWorld environment a game leaks memory). A step that hangs cannot be interrupted from inside, so
-a watchdog ends the whole process; Ray starts it again, and `Rollouts` plays the lost episodes once
-more, one at a time, so that only the culprit is lost.
+a watchdog ends the whole process; Ray starts it again, and `ShardedRollouts` plays the lost
+episodes again, one at a time, so that only the culprit is lost. Workers serve several evaluations
+at once, so an episode may be lost more than once by no fault of its own.
 """
 
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,9 @@ from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 LOG = logging.getLogger(__name__)
 
 HUNG_EXIT_CODE = 70
+MAX_ATTEMPTS = 4
+"""How often an episode is begun before it is lost; one that hung twice is not begun again."""
+_MAX_HANGS = 2
 
 
 class RolloutWorker:
@@ -97,30 +102,54 @@ class _Watchdog:
     def __init__(self, timeout_s: float, hung_dir: Path) -> None:
         self._timeout_s = timeout_s
         self._hung_dir = hung_dir
-        self._started: dict[str, float] = {}
+        self._tickets = itertools.count()
+        self._started: dict[int, tuple[str, float]] = {}
         threading.Thread(target=self._watch, name="env-watchdog", daemon=True).start()
 
     @contextlib.contextmanager
     def guard(self, episode_id: str) -> Iterator[None]:
-        self._started[episode_id] = time.monotonic()
+        ticket = next(self._tickets)  # two evaluations may be playing the same episode
+        self._started[ticket] = (episode_id, time.monotonic())
         try:
             yield
         finally:
-            del self._started[episode_id]
+            del self._started[ticket]
 
     def _watch(self) -> None:
         while True:
             time.sleep(min(1.0, self._timeout_s / 4))
             now = time.monotonic()
-            for episode_id, started in tuple(self._started.items()):
+            for episode_id, started in tuple(self._started.values()):
                 if now - started > self._timeout_s:
-                    hung_marker(self._hung_dir, episode_id).touch()
+                    mark_hung(self._hung_dir, episode_id)
                     os._exit(HUNG_EXIT_CODE)
 
 
-def hung_marker(hung_dir: Path, episode_id: str) -> Path:
-    """The file that says that this episode hung."""
+def mark_hung(hung_dir: Path, episode_id: str) -> None:
+    """Notes that the episode hung, for whoever plays it: its file grows by a byte."""
+    with _hung_file(hung_dir, episode_id).open("ab") as file:
+        file.write(b".")
+
+
+def _hung_file(hung_dir: Path, episode_id: str) -> Path:
     return hung_dir / hashlib.sha256(episode_id.encode()).hexdigest()[:24]
+
+
+class _HungSince:
+    """Tells which episodes have hung since it was made, whatever earlier evaluations left."""
+
+    def __init__(self, hung_dir: Path, episodes: Sequence[Episode]) -> None:
+        self._hung_dir = hung_dir
+        self._before = {e.episode_id: self._count(e.episode_id) for e in episodes}
+
+    def names(self) -> set[str]:
+        return {name for name, count in self._before.items() if self._count(name) > count}
+
+    def _count(self, episode_id: str) -> int:
+        try:
+            return _hung_file(self._hung_dir, episode_id).stat().st_size
+        except FileNotFoundError:
+            return 0
 
 
 PlayOn = Callable[[int, Episode, RolloutSpec, int], Awaitable[ItemOutcome]]
@@ -154,12 +183,22 @@ class ShardedRollouts:
             SubmissionError: The checkpoint cannot be asked, through its own fault.
             GraderError: The policy failed.
         """
-        outcomes = await self._pass(episodes, spec, lease, self._in_flight)
-        lost = [episode for episode in episodes if episode.episode_id not in outcomes]
-        if lost:
-            LOG.warning("%d episodes lost with their worker; playing them again", len(lost))
-            outcomes |= await self._pass(lost, spec, lease, 1)
-        return [outcomes.get(e.episode_id) or self._lost(e) for e in episodes]
+        outcomes: dict[str, ItemOutcome] = {}
+        num_hangs: Counter[str] = Counter()
+        in_flight, playing = self._in_flight, list(episodes)
+        for _ in range(MAX_ATTEMPTS):
+            hung_since = _HungSince(self._hung_dir, playing)
+            played = await self._pass(playing, spec, lease, in_flight)
+            lost = [e for e in playing if e.episode_id not in played]
+            hung = hung_since.names()
+            num_hangs.update(e.episode_id for e in lost if e.episode_id in hung)
+            outcomes |= played | {e.episode_id: _lost(e, e.episode_id in hung) for e in lost}
+            playing = [e for e in lost if num_hangs[e.episode_id] < _MAX_HANGS]
+            if not playing:
+                break
+            LOG.warning("%d episodes lost with their worker; playing them again", len(playing))
+            in_flight = 1
+        return [outcomes[e.episode_id] for e in episodes]
 
     async def _pass(
         self, episodes: Sequence[Episode], spec: RolloutSpec, lease: int, in_flight: int
@@ -188,12 +227,12 @@ class ShardedRollouts:
                 each.close()
         return outcomes
 
-    def _lost(self, episode: Episode) -> ItemOutcome:
-        hung = hung_marker(self._hung_dir, episode.episode_id).exists()
-        return ItemOutcome(
-            item_id=episode.episode_id,
-            status=ItemStatus.ENV_TIMEOUT if hung else ItemStatus.LOST,
-            score=None,
-            num_steps=0,
-            detail={"error": "environment step timed out" if hung else "worker lost twice"},
-        )
+
+def _lost(episode: Episode, is_hung: bool) -> ItemOutcome:
+    return ItemOutcome(
+        item_id=episode.episode_id,
+        status=ItemStatus.ENV_TIMEOUT if is_hung else ItemStatus.LOST,
+        score=None,
+        num_steps=0,
+        detail={"error": "environment step timed out" if is_hung else "its worker was lost"},
+    )

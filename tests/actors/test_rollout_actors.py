@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,12 @@ def test_a_killed_worker_loses_no_episode(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     outcomes = ray.get(playing, timeout=90)
     assert [o.status for o in outcomes] == [ItemStatus.OK] * 200
+
+
+def test_two_steps_that_hang_in_threads_are_timeouts_and_nothing_else(tmp_path: Path) -> None:
+    grader, _workers = start(tmp_path, prefix="wait")
+    waiting = [replace(e, waits=True) for e in episodes(20, hang=7)]
+    waiting[12] = replace(waiting[12], options={"hang": True})
+    outcomes = ray.get(grader.play.remote(waiting), timeout=90)
+    bad = {o.item_id: o.status for o in outcomes if o.status is not ItemStatus.OK}
+    assert bad == {"e7": ItemStatus.ENV_TIMEOUT, "e12": ItemStatus.ENV_TIMEOUT}
