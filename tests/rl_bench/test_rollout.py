@@ -1,5 +1,6 @@
 """Turn-taking over the real ALFWorld engine: experts win, the history is cut, errors are kept."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import pytest
 from envs.alfworld import ALFWorldEnv
 from envs.alfworld_expert import expert_trajectory
 from envs.alfworld_games import generate_games
+from envs.protocol import PromptProtocol
 from envs.protocol_chat import ChatProtocol
+from envs.protocol_react import KINDS
 from envs.protocols import get_protocol
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.rollout import RolloutSpec, play_episode
@@ -128,3 +131,65 @@ async def test_what_ends_a_completion_is_the_protocols(env: ALFWorldEnv, game: P
     episode = Episode(episode_id="e", env_id="x", env_kwargs={}, options={"game": str(game)})
     await play_episode(env, episode, policy=policy, protocol=protocol, spec=spec)
     assert policy.requests[0].sampling.stop == ("\n",)
+
+
+class NarrowPolicy:
+    """Looks around for ever; refuses prompts longer than ``max_chars``, as a small context does."""
+
+    def __init__(self, max_chars: int) -> None:
+        self.max_chars = max_chars
+        self.prompts: list[str] = []
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        [request] = requests
+        assert request.text is not None
+        is_long = len(request.text) > self.max_chars
+        if not is_long:
+            self.prompts.append(request.text)
+        reason = FinishReason.PROMPT_TOO_LONG if is_long else FinishReason.STOP
+        return [Completion(text="look", num_prompt_tokens=1, num_tokens=1, finish_reason=reason)]
+
+
+@pytest.fixture
+def react(tmp_path: Path) -> PromptProtocol:
+    example = "You see a desk 1.\nYour task is to: put it.\n> put cup 1 in/on desk 1\n" * 9
+    texts = {f"react_{kind}_{i}": example for kind in KINDS for i in (0, 1)}
+    (tmp_path / "prompts.json").write_text(json.dumps(texts))
+    return get_protocol("react", prompts=str(tmp_path / "prompts.json"))
+
+
+async def play_react(
+    env: ALFWorldEnv, game: Path, policy: NarrowPolicy, protocol: PromptProtocol
+) -> ItemOutcome:
+    return await play_episode(
+        env,
+        Episode(episode_id="e", env_id="x", env_kwargs={}, options={"game": str(game)}),
+        policy=policy,
+        protocol=protocol,
+        spec=RolloutSpec(protocol="react", sampling=Sampling(max_tokens=9), max_steps=50),
+    )
+
+
+async def test_a_few_shot_prompt_keeps_examples_and_task_when_history_overflows(
+    env: ALFWorldEnv, game: Path, react: PromptProtocol
+) -> None:
+    whole = NarrowPolicy(10**6)
+    await play_react(env, game, whole, react)
+    beginning = whole.prompts[0]
+    narrow = NarrowPolicy(len(beginning) + 600)
+    outcome = await play_react(env, game, narrow, react)
+    assert (outcome.status, outcome.num_steps) == (ItemStatus.OK, 50)
+    assert len(narrow.prompts) == len(whole.prompts) == 50
+    assert all(prompt.startswith(beginning) for prompt in narrow.prompts)
+    assert all(prompt.endswith("\n>") for prompt in narrow.prompts)
+    assert len(narrow.prompts[-1]) < len(whole.prompts[-1])
+
+
+@pytest.mark.parametrize("room", [0, 1000])
+async def test_examples_that_do_not_fit_end_the_episode_and_nothing_else(
+    env: ALFWorldEnv, game: Path, react: PromptProtocol, room: int
+) -> None:
+    policy = NarrowPolicy(room)
+    outcome = await play_react(env, game, policy, react)
+    assert (outcome.status, outcome.score, outcome.num_steps) == (ItemStatus.OK, 0.0, 0)
+    assert outcome.detail["ended_by"] == "context_window"
