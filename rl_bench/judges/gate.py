@@ -37,6 +37,7 @@ class Gate:
         self._closed = asyncio.Event()
         self._last_answer = time.monotonic()
         self._num_unanswered = 0
+        self._to_tell = {1, MIN_UNANSWERED}
         self._pause_until = 0.0
 
     @property
@@ -93,8 +94,11 @@ class Gate:
 
     def _count(self, failure: AskError) -> None:
         self._num_unanswered += 1
-        if self._num_unanswered in (1, MIN_UNANSWERED):
-            LOG.warning("judge %s: %s (%d)", self._name, failure.message, self._num_unanswered)
+        if self._num_unanswered in self._to_tell:  # soon, and not at each time-out
+            self._to_tell.remove(self._num_unanswered)
+            LOG.warning(
+                "judge %s: %s (%d in a row)", self._name, failure.message, self._num_unanswered
+            )
         if failure.retry_after_s is not None:
             pause = min(failure.retry_after_s, MAX_PAUSE_S)
             self._pause_until = max(self._pause_until, time.monotonic() + pause)

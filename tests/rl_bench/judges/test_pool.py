@@ -212,7 +212,7 @@ async def test_timeouts_now_and_then_and_then_an_outage(
     async with opened(judge.config(timeout_s=0.2, max_concurrency=16), tmp_path) as pool:
         begin = time.monotonic()
         judged = await pool.ask(requests(400), parse=yes_or_no)
-        assert time.monotonic() - begin < 15
+        assert time.monotonic() - begin < 20
         num_judged = sum(vote.is_judged for vote in judged.votes)
         assert 90 <= num_judged <= 105
         for number, vote in enumerate(judged.votes):
@@ -226,12 +226,15 @@ async def test_timeouts_now_and_then_and_then_an_outage(
     assert again.usage.num_cached == num_judged
 
 
-async def test_timeouts_alone_are_no_outage(judge: StandInJudge, tmp_path: Path) -> None:
+async def test_timeouts_alone_are_no_outage(
+    judge: StandInJudge, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     judge.spoil = lambda asked: Fault.HANG if asked.number % 10 in (1, 4, 8) else None
     async with opened(judge.config(timeout_s=0.2), tmp_path) as pool:
         judged = await pool.ask(requests(150), parse=yes_or_no)
     assert sum(vote.is_judged for vote in judged.votes) >= 145
     assert judged.usage.num_retries >= 45
+    assert 1 <= len([line for line in caplog.messages if "no answer within" in line]) <= 2
 
 
 async def test_a_dead_port_ends_soon_and_lives_again(judge: StandInJudge, tmp_path: Path) -> None:
@@ -260,16 +263,26 @@ async def test_questions_under_way_together_share_an_outage(
         assert (await pool.ask([request(1)], parse=yes_or_no)).votes[0].is_judged
 
 
-async def test_a_short_break_is_sat_out(judge: StandInJudge, tmp_path: Path) -> None:
+async def test_a_pause_is_everyones(judge: StandInJudge, tmp_path: Path) -> None:
+    limited: list[int] = []
+
+    def limit_some_once(asked: Asked) -> Fault | None:
+        if asked.number < 20 or len(limited) == 10 or asked.body["messages"] in seen:
+            return None
+        seen.append(asked.body["messages"])
+        limited.append(asked.number)
+        return Fault.RATE_LIMIT
+
+    seen: list[object] = []
     judge.retry_after_s = 0.3
-    judge.spoil = lambda asked: Fault.RATE_LIMIT if 20 <= asked.number < 30 else None
-    async with opened(judge.config(num_retries=2), tmp_path) as pool:
+    judge.spoil = limit_some_once
+    async with opened(judge.config(num_retries=1), tmp_path) as pool:
         begin = time.monotonic()
         judged = await pool.ask(requests(60), parse=yes_or_no)
         took = time.monotonic() - begin
     assert all(vote.is_judged for vote in judged.votes)
-    assert judged.usage.num_retries == 10
-    assert 0.3 <= took < 3  # everyone pauses, since the limit is the key's
+    assert judged.usage.num_retries == len(limited) == 10
+    assert took >= 0.3
 
 
 async def test_what_may_be_spent_is_the_limit(judge: StandInJudge, tmp_path: Path) -> None:
