@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.alpacaeval_annotators import AnnotatorKind, load_annotator, model_comes_first
-from rl_bench.tasks.alpacaeval_data import read_instructions, read_length_model
-from rl_bench.tasks.alpacaeval_winrate import (
+from rl_bench.tasks.alpacaeval.annotators import AnnotatorKind, load_annotator, model_comes_first
+from rl_bench.tasks.alpacaeval.data import read_instructions, read_length_model
+from rl_bench.tasks.alpacaeval.winrate import (
     Comparison,
     LengthControl,
     LengthModel,

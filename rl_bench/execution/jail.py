@@ -152,7 +152,8 @@ def _boot_code() -> str:
 
 def _limit(limits: Limits) -> None:
     for kind, value in (
-        (resource.RLIMIT_CPU, math.ceil(limits.timeout_s)),
+        # A second more than the clock on the wall, which tells a slow program from a dead one.
+        (resource.RLIMIT_CPU, math.ceil(limits.timeout_s) + 1),
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, limits.max_files),

@@ -25,7 +25,7 @@ from envs import alfworld_rooms
 from rl_bench.models import tiny
 from rl_bench.models.tiny_corpus import jottings, sums, walks
 from rl_bench.models.tiny_tokenizer import END_OF_TEXT, train_tokenizer
-from rl_bench.tasks.word_problems import vocabulary
+from rl_bench.tasks.gsm8k.word_problems import vocabulary
 
 VOCAB_SIZE = 1200
 NUM_PHRASES = 70

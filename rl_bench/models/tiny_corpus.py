@@ -20,7 +20,7 @@ from envs.alfworld_engine import Engine, make_engine
 from envs.alfworld_games import generate_games
 from envs.alfworld_layout import LayoutSettings
 from rl_bench.models.tiny_tokenizer import TURN_END, TURN_START
-from rl_bench.tasks.word_problems import ProblemShape, iter_problems
+from rl_bench.tasks.gsm8k.word_problems import ProblemShape, iter_problems
 
 _LARGEST = 99
 _IDLE = frozenset({"help", "inventory", "look"})

@@ -14,11 +14,11 @@ from rl_bench.tasks.base import Task
 
 KINDS: Mapping[str, str] = {
     "alfworld": "rl_bench.tasks.alfworld:AlfworldTask",
-    "alpacaeval": "rl_bench.tasks.alpacaeval:AlpacaEvalTask",
-    "deepsearchqa": "rl_bench.tasks.deepsearchqa:DeepSearchQATask",
-    "gsm8k": "rl_bench.tasks.gsm8k:GSM8KTask",
-    "humaneval": "rl_bench.tasks.humaneval:HumanEvalTask",
-    "webshop": "rl_bench.tasks.webshop:WebShopTask",
+    "alpacaeval": "rl_bench.tasks.alpacaeval.task:AlpacaEvalTask",
+    "deepsearchqa": "rl_bench.tasks.deepsearchqa.task:DeepSearchQATask",
+    "gsm8k": "rl_bench.tasks.gsm8k.task:GSM8KTask",
+    "humaneval": "rl_bench.tasks.humaneval.task:HumanEvalTask",
+    "webshop": "rl_bench.tasks.webshop.task:WebShopTask",
 }
 """Kind to ``module:class``; the class is called with its config and ``cache=``."""
 

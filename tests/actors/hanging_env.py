@@ -1,5 +1,6 @@
-"""An environment that never answers its episode named "hang"; for the watchdog's test."""
+"""An environment that never answers some of its episodes; for the watchdog's test."""
 
+import re
 import time
 from typing import Any
 
@@ -8,7 +9,10 @@ from gymnasium import spaces
 
 
 class HangingEnv(gymnasium.Env[str, str]):
-    """Won by any first action, except in the episode that hangs in pure Python."""
+    """Won by any first action, except in an episode with an option that lets it hang.
+
+    ``hang`` does so in pure Python, ``stuck`` within one call that keeps the interpreter to itself.
+    """
 
     num_made = 0
 
@@ -16,17 +20,20 @@ class HangingEnv(gymnasium.Env[str, str]):
         HangingEnv.num_made += 1
         self.observation_space = spaces.Text(100)
         self.action_space = spaces.Text(100)
-        self._hang = False
+        self._hang = self._stuck = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         self._hang = bool((options or {}).get("hang"))
+        self._stuck = bool((options or {}).get("stuck"))
         return "start", {}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         while self._hang:
             time.sleep(0)
+        if self._stuck:
+            re.match("(a+)+$", "a" * 60 + "b")
         return "done", 1.0, True, False, {}
 
 

@@ -80,6 +80,16 @@ def test_a_step_that_hangs_is_a_timeout_and_the_others_are_played(tmp_path: Path
     assert bad == {"e7": (ItemStatus.ENV_TIMEOUT, None)}
 
 
+def test_a_step_that_keeps_the_interpreter_to_itself_is_a_timeout_too(tmp_path: Path) -> None:
+    grader, _workers = start(tmp_path, prefix="stuck")
+    played = episodes(8)
+    played[3] = replace(played[3], options={"stuck": True})
+    outcomes = ray.get(grader.play.remote(played), timeout=90)
+    bad = {o.item_id: o.status for o in outcomes if o.status is not ItemStatus.OK}
+    assert bad == {"e3": ItemStatus.ENV_TIMEOUT}
+    assert any(b"hanging_env.py" in file.read_bytes() for file in tmp_path.iterdir())
+
+
 def test_a_killed_worker_loses_no_episode(tmp_path: Path) -> None:
     grader, workers = start(tmp_path, prefix="kill")
     ray.get(grader.play.remote(episodes(4)), timeout=60)

@@ -16,7 +16,7 @@ from rl_bench.config import DataSource, TaskConfig
 from rl_bench.models.tiny import build_tiny
 from rl_bench.tasks.alfworld import AlfworldTask
 from rl_bench.tasks.base import Task
-from rl_bench.tasks.gsm8k import GSM8KTask
+from rl_bench.tasks.gsm8k.task import GSM8KTask
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = {

@@ -15,8 +15,8 @@ from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.judges.base import Judge, Judged, JudgeReply, JudgeRequest, JudgeUsage, Votes
 from rl_bench.judges.pool import JudgePool
-from rl_bench.tasks.alpacaeval import AlpacaEvalTask
-from rl_bench.tasks.alpacaeval_data import builtin_instructions, builtin_train
+from rl_bench.tasks.alpacaeval.data import builtin_instructions, builtin_train
+from rl_bench.tasks.alpacaeval.task import AlpacaEvalTask
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 from tests.rl_bench.judges.stand_in import Answer, Asked, Fault, StandInJudge
 

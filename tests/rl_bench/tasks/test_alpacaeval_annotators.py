@@ -8,8 +8,8 @@ import pytest
 
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.judges.base import JudgeReply, JudgeRequest
-from rl_bench.tasks import alpacaeval_annotators
-from rl_bench.tasks.alpacaeval_annotators import (
+from rl_bench.tasks.alpacaeval import annotators
+from rl_bench.tasks.alpacaeval.annotators import (
     AnnotatorKind,
     annotator_kind,
     load_annotator,
@@ -145,6 +145,6 @@ def test_a_repeat_draws_anew_and_both_orders_are_as_likely() -> None:
 def test_unknown_names_and_a_missing_package_have_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="weighted_logprobs, function_call"):
         annotator_kind("claude")
-    monkeypatch.setattr(alpacaeval_annotators, "_PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(annotators, "_PACKAGE", "no_such_package_here")
     with pytest.raises(PreflightError, match=r"alpaca-eval.*pip install"):
         load_annotator(AnnotatorKind.FUNCTION_CALL)

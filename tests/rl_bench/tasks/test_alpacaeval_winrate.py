@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_bench.tasks.alpacaeval_data import read_length_model
-from rl_bench.tasks.alpacaeval_gamed import BASELINES, NUM_INSTRUCTIONS, stand_in_rows
-from rl_bench.tasks.alpacaeval_winrate import (
+from rl_bench.tasks.alpacaeval.data import read_length_model
+from rl_bench.tasks.alpacaeval.gamed import BASELINES, NUM_INSTRUCTIONS, stand_in_rows
+from rl_bench.tasks.alpacaeval.winrate import (
     Comparison,
     GamedRow,
     LengthControl,

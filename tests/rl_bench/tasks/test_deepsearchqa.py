@@ -21,8 +21,8 @@ from rl_bench.judges.base import Judge
 from rl_bench.judges.pool import JudgePool
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.base import Episode, EvalResult, ItemOutcome, ItemStatus
-from rl_bench.tasks.deepsearchqa import DeepSearchQATask
-from rl_bench.tasks.deepsearchqa_demos import Demonstrator
+from rl_bench.tasks.deepsearchqa.demos import Demonstrator
+from rl_bench.tasks.deepsearchqa.task import DeepSearchQATask
 from tests.envs.search_service import KEY, SearchService
 from tests.rl_bench.judges.stand_in import Answer, Asked, Fault, StandInJudge
 

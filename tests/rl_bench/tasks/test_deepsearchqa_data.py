@@ -10,9 +10,9 @@ import pytest
 from envs.answer_match import SET_ANSWER, match
 from rl_bench.config import DataSource, Setting, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.deepsearchqa_data import DeepSearchQAData, Row, read_rows, shuffled
-from rl_bench.tasks.search_questions import draw_questions
-from rl_bench.tasks.search_world import make_world
+from rl_bench.tasks.deepsearchqa.data import DeepSearchQAData, Row, read_rows, shuffled
+from rl_bench.tasks.deepsearchqa.generated import draw_questions
+from rl_bench.tasks.deepsearchqa.world import make_world
 
 
 def make_rows(num: int) -> list[Row]:

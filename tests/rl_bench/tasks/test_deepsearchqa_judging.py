@@ -6,8 +6,8 @@ import pytest
 
 from rl_bench.errors import ConfigError
 from rl_bench.judges.base import JudgeReply, Votes
-from rl_bench.tasks.deepsearchqa_data import Row
-from rl_bench.tasks.deepsearchqa_judging import (
+from rl_bench.tasks.deepsearchqa.data import Row
+from rl_bench.tasks.deepsearchqa.judging import (
     Annotator,
     Category,
     Rating,
@@ -17,7 +17,7 @@ from rl_bench.tasks.deepsearchqa_judging import (
     parse_rating,
     parse_verdict,
 )
-from rl_bench.tasks.deepsearchqa_scoring import official_metrics
+from rl_bench.tasks.deepsearchqa.scoring import official_metrics
 
 ROW = Row(
     index=0,

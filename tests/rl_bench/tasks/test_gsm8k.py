@@ -11,10 +11,10 @@ from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.judges.base import Judge
 from rl_bench.tasks.base import Episode, ItemOutcome
-from rl_bench.tasks.gsm8k import GSM8KTask
-from rl_bench.tasks.gsm8k_data import read_rows
-from rl_bench.tasks.gsm8k_prompts import spoken
-from rl_bench.tasks.gsm8k_rules import RULES, RuleName, last_number, marked_answer
+from rl_bench.tasks.gsm8k.data import read_rows
+from rl_bench.tasks.gsm8k.prompts import spoken
+from rl_bench.tasks.gsm8k.rules import RULES, RuleName, last_number, marked_answer
+from rl_bench.tasks.gsm8k.task import GSM8KTask
 from rl_bench.tasks.reasoning import without_reasoning
 
 PUBLISHED_PROMPT = "Question: {question}\nThink.\nAnswer:"

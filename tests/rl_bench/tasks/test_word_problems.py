@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from rl_bench.tasks.word_problems import ProblemShape, iter_problems, split_of
+from rl_bench.tasks.gsm8k.word_problems import ProblemShape, iter_problems, split_of
 
 SHAPE = ProblemShape(min_steps=1, max_steps=3, max_number=40)
 _SIGNS = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from envs.deepsearchqa import DeepSearchQAEnv
-from rl_bench.tasks.deepsearchqa_data import Row
+from rl_bench.tasks.deepsearchqa.data import Row
 
 
 class Demonstrator:

@@ -19,9 +19,9 @@ from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.deepsearchqa_settings import DeepSearchQASettings
-from rl_bench.tasks.search_questions import draw_questions
-from rl_bench.tasks.search_world import WORLD_VERSION, Split, World, make_world
+from rl_bench.tasks.deepsearchqa.generated import draw_questions
+from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
+from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION, Split, World, make_world
 
 PUBLISHED_NUM_TRAIN = 100
 _FILES = ("DSQA-full.csv", "subset_*.jsonl")

@@ -17,8 +17,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rl_bench.tasks.alpacaeval_fit import Array
-from rl_bench.tasks.alpacaeval_winrate import GamedRow
+from rl_bench.tasks.alpacaeval.fit import Array
+from rl_bench.tasks.alpacaeval.winrate import GamedRow
 
 NUM_INSTRUCTIONS = 805
 _GOLDEN = (math.sqrt(5) - 1) / 2

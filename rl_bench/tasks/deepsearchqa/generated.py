@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
-from rl_bench.tasks.search_world import Person, Town, World
+from rl_bench.tasks.deepsearchqa.world import Person, Town, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

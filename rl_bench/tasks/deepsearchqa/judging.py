@@ -21,7 +21,7 @@ from envs.answer_match import SET_ANSWER
 from envs.protocol import ChatMessage
 from rl_bench.errors import ConfigError
 from rl_bench.judges.base import JudgeReply, JudgeRequest
-from rl_bench.tasks.deepsearchqa_data import Row
+from rl_bench.tasks.deepsearchqa.data import Row
 
 MAX_RESPONSE_CHARS = 4000
 _MAX_REPLY_CHARS = 100_000

@@ -9,7 +9,7 @@ from envs.errors import EnvironmentBroken
 from envs.search.backends import DUCKDUCKGO, NONE, OFFLINE, key_variable
 from envs.search.corpus import CORPUS_FILE, read_corpus
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.deepsearchqa_settings import DeepSearchQASettings
+from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 
 _OTHERS = "Other choices for settings.search: bm25 with a corpus, duckduckgo, none"
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_bench.tasks.alpacaeval_fit import Array, Design, fit, refit
+from rl_bench.tasks.alpacaeval.fit import Array, Design, fit, refit
 
 MIN_ITEMS = 20
 """Fewer items than this leave the five folds of the fit too small to mean anything."""

@@ -1,7 +1,7 @@
 """AlpacaEval's data: instructions with reference outputs, train rows, the length control's tables.
 
 A folder is in the layout of the public sources, each file optionally as ``.xz``. The built-in
-variant is a few original instructions with answers, in `alpacaeval_mini.json`. Nothing is
+variant is a few original instructions with answers, in `mini.json`. Nothing is
 downloaded here: a table that is missing makes the length control an approximation with a name.
 Sources: https://huggingface.co/datasets/tatsu-lab/alpaca_eval (805 instructions, CC BY-NC 4.0) and
 https://huggingface.co/datasets/tatsu-lab/alpaca (train rows, CC BY-NC 4.0).
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.alpacaeval_gamed import stand_in_rows
-from rl_bench.tasks.alpacaeval_winrate import GamedRow, LengthControl, LengthModel
+from rl_bench.tasks.alpacaeval.gamed import stand_in_rows
+from rl_bench.tasks.alpacaeval.winrate import GamedRow, LengthControl, LengthModel
 
-BUILTIN = Path(__file__).with_name("alpacaeval_mini.json")
+BUILTIN = Path(__file__).with_name("mini.json")
 _REFERENCES = ("model_outputs_gpt4_1106_preview.json", "alpaca_eval_gpt4_baseline.json")
 _TABLES: Mapping[LengthControl, str] = {
     LengthControl.OFFICIAL: "df_gamed.csv",

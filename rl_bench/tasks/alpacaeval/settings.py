@@ -7,9 +7,9 @@ from typing import Self, TypeVar
 
 from rl_bench.config import DataSource, JudgeConfig, TaskConfig
 from rl_bench.errors import ConfigError
-from rl_bench.tasks.alpacaeval_annotators import AnnotatorKind, annotator_kind
-from rl_bench.tasks.alpacaeval_data import best_length_control
-from rl_bench.tasks.alpacaeval_winrate import LengthControl
+from rl_bench.tasks.alpacaeval.annotators import AnnotatorKind, annotator_kind
+from rl_bench.tasks.alpacaeval.data import best_length_control
+from rl_bench.tasks.alpacaeval.winrate import LengthControl
 
 E = TypeVar("E", bound=StrEnum)
 

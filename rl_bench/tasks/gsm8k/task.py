@@ -1,8 +1,8 @@
 """GSM8K: grade-school word problems, one answer each, scored by rule.
 
 The evaluation asks every question once, greedily, and compares numbers. Protocols ``chat`` and
-``base`` are in `gsm8k_prompts`, the rules of scoring in `gsm8k_rules`, rows (a local copy of the
-public data, ``source=path``, or generated ones, ``source=builtin``) in `gsm8k_data`. The published
+``base`` are in `gsm8k.prompts`, the rules of scoring in `gsm8k.rules`, rows (a local copy of the
+public data, ``source=path``, or generated ones, ``source=builtin``) in `gsm8k.data`. The published
 setting (Agent² RL-Bench: OpenCompass ``gsm8k_gen_1d7fe4``, 1,319 test rows) is `conf/task/gsm8k`.
 """
 
@@ -16,10 +16,10 @@ from rl_bench.config import DataSource, TaskConfig
 from rl_bench.engine.base import Completion
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
-from rl_bench.tasks.gsm8k_data import SOURCE, Row, generate_rows, read_rows
-from rl_bench.tasks.gsm8k_prompts import Prompts, PromptSettings, PromptStyle
-from rl_bench.tasks.gsm8k_rules import RULES, AnswerRule
-from rl_bench.tasks.word_problems import Split
+from rl_bench.tasks.gsm8k.data import SOURCE, Row, generate_rows, read_rows
+from rl_bench.tasks.gsm8k.prompts import Prompts, PromptSettings, PromptStyle
+from rl_bench.tasks.gsm8k.rules import RULES, AnswerRule
+from rl_bench.tasks.gsm8k.word_problems import Split
 
 TRAIN_FILE = "train.jsonl"
 PROMPT_FILE = "prompt.txt"

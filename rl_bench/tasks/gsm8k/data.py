@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.gsm8k_rules import MARK
-from rl_bench.tasks.word_problems import ProblemShape, Split, iter_problems
+from rl_bench.tasks.gsm8k.rules import MARK
+from rl_bench.tasks.gsm8k.word_problems import ProblemShape, Split, iter_problems
 
 SOURCE = "https://github.com/openai/grade-school-math"
 _FILES = {

@@ -13,8 +13,8 @@ from envs.answer_match import match
 from rl_bench.judges.base import Judge, Judged, Votes
 from rl_bench.judges.noise import noise_metrics
 from rl_bench.tasks.base import ItemOutcome, ItemStatus
-from rl_bench.tasks.deepsearchqa_data import Row
-from rl_bench.tasks.deepsearchqa_judging import (
+from rl_bench.tasks.deepsearchqa.data import Row
+from rl_bench.tasks.deepsearchqa.judging import (
     PARSERS,
     Annotator,
     Category,

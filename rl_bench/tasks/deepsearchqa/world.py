@@ -3,7 +3,7 @@
 Towns lie in regions and on rivers, were founded, have mayors, fairs and crafts; people were born in
 them. Each has a short article. Nothing in it is true, so without a search nobody can know. The
 countries of the two splits share no names. Pure functions of the seed; questions are
-`rl_bench.tasks.search_questions`'.
+`rl_bench.tasks.deepsearchqa.generated`'.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest, Sampling
-from rl_bench.tasks.humaneval_data import Row
+from rl_bench.tasks.humaneval.data import Row
 from rl_bench.tasks.reasoning import without_reasoning
 
 PROBLEM = "{prompt}"

@@ -12,8 +12,8 @@ from typing import Self
 from rl_bench.engine.base import Completion
 from rl_bench.judges.base import Votes
 from rl_bench.judges.noise import noise_metrics
-from rl_bench.tasks.alpacaeval_data import Instruction
-from rl_bench.tasks.alpacaeval_winrate import Comparison, win_rate
+from rl_bench.tasks.alpacaeval.data import Instruction
+from rl_bench.tasks.alpacaeval.winrate import Comparison, win_rate
 from rl_bench.tasks.base import ItemOutcome, ItemStatus, Scalar
 
 _DETAIL_CHARS = 4000  # as good as every output of 512 tokens: items can be judged again

@@ -2,7 +2,7 @@
 
 The evaluation asks for every function once, greedily, and runs it in a jail (`rl_bench.execution`)
 where it reaches neither tests nor machine; the score is pass@1. Prompts and the reading of answers
-are `humaneval_prompts`', rows `humaneval_data`'s. Published setting (Agent² RL-Bench): rows 82-163
+are `humaneval.prompts`', rows `humaneval.data`'s. Published setting (Agent² RL-Bench): rows 82-163
 evaluated, rows 0-81 for training.
 """
 
@@ -18,8 +18,8 @@ from rl_bench.errors import ConfigError, EnvironmentFailure, PreflightError
 from rl_bench.execution.base import MIB, Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
-from rl_bench.tasks.humaneval_data import NUM_TRAIN, Row, read_rows
-from rl_bench.tasks.humaneval_prompts import BASE_STOP, PROBLEM, PromptStyle, program, request
+from rl_bench.tasks.humaneval.data import NUM_TRAIN, Row, read_rows
+from rl_bench.tasks.humaneval.prompts import BASE_STOP, PROBLEM, PromptStyle, program, request
 
 TRAIN_FILE = "train.jsonl"
 PROMPT_FILE = "prompt.txt"

@@ -30,12 +30,12 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
-from rl_bench.tasks.deepsearchqa_data import PUBLISHED_NUM_TRAIN, DeepSearchQAData, Row
-from rl_bench.tasks.deepsearchqa_demos import Demonstrator
-from rl_bench.tasks.deepsearchqa_judging import get_annotator
-from rl_bench.tasks.deepsearchqa_scoring import Judging, compare_answers, judge_answers
-from rl_bench.tasks.deepsearchqa_search import check_search, told
-from rl_bench.tasks.search_world import WORLD_VERSION
+from rl_bench.tasks.deepsearchqa.data import PUBLISHED_NUM_TRAIN, DeepSearchQAData, Row
+from rl_bench.tasks.deepsearchqa.demos import Demonstrator
+from rl_bench.tasks.deepsearchqa.judging import get_annotator
+from rl_bench.tasks.deepsearchqa.scoring import Judging, compare_answers, judge_answers
+from rl_bench.tasks.deepsearchqa.search import check_search, told
+from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION
 
 ENV_ID = "rl_bench/DeepSearchQA-v0"
 TRAIN_FILE = "train.jsonl"

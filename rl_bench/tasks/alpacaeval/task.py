@@ -2,7 +2,7 @@
 
 The model answers greedily; for each instruction a judge sees its output and the reference's in an
 order drawn by seed, and prefers one. The score is the length-controlled win rate, or the plain one.
-Prompts and the reading of verdicts are `alpacaeval_annotators`', statistics `alpacaeval_winrate`'s.
+Prompts and the reading of verdicts are `annotators`', statistics `winrate`'s.
 
 As in the published evaluation outputs are stripped, equal ones are a draw, and win rates are over
 judged items. Otherwise than there, an empty output loses unasked, since a judge with a taste for
@@ -23,8 +23,8 @@ from rl_bench.config import TaskConfig
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import PreflightError
 from rl_bench.judges.base import Judged, JudgeUsage
-from rl_bench.tasks.alpacaeval_annotators import load_annotator, model_comes_first
-from rl_bench.tasks.alpacaeval_data import (
+from rl_bench.tasks.alpacaeval.annotators import load_annotator, model_comes_first
+from rl_bench.tasks.alpacaeval.data import (
     Instruction,
     TrainRow,
     builtin_instructions,
@@ -33,14 +33,14 @@ from rl_bench.tasks.alpacaeval_data import (
     read_length_model,
     read_train,
 )
-from rl_bench.tasks.alpacaeval_pairs import Pair, Ruling, Verdict, comparisons, figures
-from rl_bench.tasks.alpacaeval_settings import (
+from rl_bench.tasks.alpacaeval.pairs import Pair, Ruling, Verdict, comparisons, figures
+from rl_bench.tasks.alpacaeval.settings import (
     AlpacaEvalSettings,
     EmptyOutput,
     PromptStyle,
     ScoreKind,
 )
-from rl_bench.tasks.alpacaeval_winrate import (
+from rl_bench.tasks.alpacaeval.winrate import (
     MIN_ITEMS,
     LengthControl,
     LengthModel,

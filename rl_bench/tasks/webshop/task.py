@@ -30,7 +30,7 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
-from rl_bench.tasks.webshop_data import KNOWN_REWARD, KNOWN_SESSION, TRAIN_FILE, WebShopData
+from rl_bench.tasks.webshop.data import KNOWN_REWARD, KNOWN_SESSION, TRAIN_FILE, WebShopData
 
 ENV_ID = "rl_bench/WebShop-v0"
 _FORMAT = "1"

@@ -16,8 +16,8 @@ from typing import TypeVar
 from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest, Sampling
 from rl_bench.errors import ConfigError
-from rl_bench.tasks.gsm8k_data import Row
-from rl_bench.tasks.gsm8k_rules import MARK, RuleName
+from rl_bench.tasks.gsm8k.data import Row
+from rl_bench.tasks.gsm8k.rules import MARK, RuleName
 
 S = TypeVar("S", bound=StrEnum)
 

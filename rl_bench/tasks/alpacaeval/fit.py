@@ -3,7 +3,7 @@
 L1 penalty (liblinear), no intercept, the penalty's strength by cross-validation over five groups,
 log loss against the probabilities. scikit-learn takes labels only, so that each row is given
 twice, as a win and as a loss, weighted by its probability; both copies stay in one fold. What the
-columns mean is `alpacaeval_winrate`'s.
+columns mean is `winrate`'s.
 """
 
 from collections.abc import Mapping
