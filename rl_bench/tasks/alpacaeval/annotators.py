@@ -139,7 +139,7 @@ def _package_folder() -> Path:
 
 
 def _read_config(path: Path) -> Any:  # noqa: ANN401  checked by the use of it
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
