@@ -10,6 +10,7 @@ at once, so an episode may be lost more than once by no fault of its own.
 
 import asyncio
 import contextlib
+import faulthandler
 import hashlib
 import itertools
 import json
@@ -27,6 +28,7 @@ import gymnasium
 import envs  # noqa: F401  registers the environments
 from envs.protocols import get_protocol
 from rl_bench.errors import GraderError, SubmissionError
+from rl_bench.grading_status import OnItem
 from rl_bench.rollout import Policy, RolloutSpec, TextEnv, play_episode
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 
@@ -36,6 +38,7 @@ HUNG_EXIT_CODE = 70
 MAX_ATTEMPTS = 4
 """How often an episode is begun before it is lost; one that hung twice is not begun again."""
 _MAX_HANGS = 2
+_GRACE_S = 2.0
 
 
 class RolloutWorker:
@@ -97,7 +100,12 @@ def _make_env(episode: Episode) -> TextEnv:
 
 
 class _Watchdog:
-    """Ends this process when a guarded call takes too long, after naming the episode."""
+    """Ends this process when a guarded call takes too long, after naming the episode.
+
+    A thread of ours cannot run while a call keeps the interpreter to itself, as a regular
+    expression may. For calls made in the event loop, one at a time, there is therefore also the
+    interpreter's own timer, which needs no interpreter.
+    """
 
     def __init__(self, timeout_s: float, hung_dir: Path) -> None:
         self._timeout_s = timeout_s
@@ -111,9 +119,23 @@ class _Watchdog:
         ticket = next(self._tickets)  # two evaluations may be playing the same episode
         self._started[ticket] = (episode_id, time.monotonic())
         try:
-            yield
+            with self._timer(episode_id) if _in_event_loop() else contextlib.nullcontext():
+                yield
         finally:
             del self._started[ticket]
+
+    @contextlib.contextmanager
+    def _timer(self, episode_id: str) -> Iterator[None]:
+        """Lets the interpreter's timer do what `_watch` would have done a little earlier."""
+        path = _hung_file(self._hung_dir, episode_id)
+        with path.open("ab") as file:
+            faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=file)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+                if not file.tell():
+                    path.unlink(missing_ok=True)
 
     def _watch(self) -> None:
         while True:
@@ -125,8 +147,16 @@ class _Watchdog:
                     os._exit(HUNG_EXIT_CODE)
 
 
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def mark_hung(hung_dir: Path, episode_id: str) -> None:
-    """Notes that the episode hung, for whoever plays it: its file grows by a byte."""
+    """Notes that the episode hung, for whoever plays it: its file grows."""
     with _hung_file(hung_dir, episode_id).open("ab") as file:
         file.write(b".")
 
@@ -175,9 +205,14 @@ class ShardedRollouts:
         self._hung_dir = hung_dir
 
     async def play(
-        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int
+        self,
+        episodes: Sequence[Episode],
+        *,
+        spec: RolloutSpec,
+        lease: int,
+        on_episode: OnItem = lambda: None,
     ) -> list[ItemOutcome]:
-        """Outcomes in the order of ``episodes``.
+        """Outcomes in the order of ``episodes``; ``on_episode`` is called for each that was played.
 
         Raises:
             SubmissionError: The checkpoint cannot be asked, through its own fault.
@@ -188,7 +223,7 @@ class ShardedRollouts:
         in_flight, playing = self._in_flight, list(episodes)
         for _ in range(MAX_ATTEMPTS):
             hung_since = _HungSince(self._hung_dir, playing)
-            played = await self._pass(playing, spec, lease, in_flight)
+            played = await self._pass(playing, spec, lease, in_flight, on_episode)
             lost = [e for e in playing if e.episode_id not in played]
             hung = hung_since.names()
             num_hangs.update(e.episode_id for e in lost if e.episode_id in hung)
@@ -201,7 +236,12 @@ class ShardedRollouts:
         return [outcomes[e.episode_id] for e in episodes]
 
     async def _pass(
-        self, episodes: Sequence[Episode], spec: RolloutSpec, lease: int, in_flight: int
+        self,
+        episodes: Sequence[Episode],
+        spec: RolloutSpec,
+        lease: int,
+        in_flight: int,
+        on_episode: OnItem,
     ) -> dict[str, ItemOutcome]:
         queue = list(reversed(episodes))
         outcomes: dict[str, ItemOutcome] = {}
@@ -211,6 +251,7 @@ class ShardedRollouts:
                 episode = queue.pop()
                 with contextlib.suppress(WorkerLost):
                     outcomes[episode.episode_id] = await self._play_on(worker, episode, spec, lease)
+                    on_episode()
 
         pulls = [pull(i) for _ in range(in_flight) for i in range(self._num_workers)]
         try:
