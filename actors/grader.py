@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Protocol
 
@@ -26,7 +27,9 @@ from rl_bench.engine.base import (
 from rl_bench.errors import GraderError
 from rl_bench.events import Evaluation, Item
 from rl_bench.grading import GradeJob
+from rl_bench.grading_status import GradingStatus, OnItem, Phase, Tally
 from rl_bench.judges.base import Judge
+from rl_bench.judges.counted import CountedJudge
 from rl_bench.noise import repeatability_limit
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, EvalResult, ItemOutcome, Task
@@ -38,9 +41,12 @@ class Rollouts(Protocol):
     """Plays episodes, each action asked of the grader under ``lease``."""
 
     async def play(
-        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int
+        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int, on_episode: OnItem
     ) -> list[ItemOutcome]:
-        """Outcomes in the order of ``episodes``; one that was lost twice has status ``lost``."""
+        """Outcomes in the order of ``episodes``; one that was lost twice has status ``lost``.
+
+        ``on_episode`` is called for each that was played to its end.
+        """
         ...
 
 
@@ -64,9 +70,11 @@ class _Context:
     task: TaskConfig
     lease: int
     repeat: int
+    tally: Tally
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        return await self.grader.generate(self.lease, requests)
+        with self.tally.stage(Phase.GENERATING, len(requests)) as on_item:
+            return await self.grader.generate(self.lease, requests, on_completion=on_item)
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
         spec = RolloutSpec(
@@ -75,10 +83,17 @@ class _Context:
             max_steps=self.task.max_steps,
             max_episode_tokens=self.task.max_episode_tokens,
         )
-        return await self.grader.rollouts.play(episodes, spec=spec, lease=self.lease)
+        with self.tally.stage(Phase.PLAYING, len(episodes)) as on_item:
+            return await self.grader.rollouts.play(
+                episodes, spec=spec, lease=self.lease, on_episode=on_item
+            )
 
     def judge(self, config: JudgeConfig) -> Judge:
-        return self.grader.judge(config)
+        return CountedJudge(
+            judge=self.grader.judge(config),
+            num_votes=config.num_votes,
+            stage=partial(self.tally.stage, Phase.JUDGING),
+        )
 
 
 class Grader:
@@ -106,6 +121,7 @@ class Grader:
         self._busy = asyncio.Lock()
         self._leases = itertools.count(1)
         self._lease: int | None = None
+        self._tally: Tally | None = None
 
     def __repr__(self) -> str:
         return f"Grader({self.name})"
@@ -133,9 +149,19 @@ class Grader:
                 await self._drop_engine()
                 raise
             finally:
-                self._lease = None
+                self._lease = self._tally = None
 
-    async def generate(self, lease: int, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def status(self) -> GradingStatus | None:
+        """How far the present evaluation is, ``None`` between evaluations; never waits for it."""
+        return self._tally.status() if self._tally else None
+
+    async def generate(
+        self,
+        lease: int,
+        requests: Sequence[GenerationRequest],
+        *,
+        on_completion: OnItem = lambda: None,
+    ) -> list[Completion]:
         """Completions of the checkpoint that ``lease`` was given for.
 
         Raises:
@@ -143,7 +169,7 @@ class Grader:
         """
         if lease != self._lease or self._engine is None:
             raise GraderError(f"lease {lease} is over")
-        return await self._engine.generate(requests)
+        return await self._engine.generate(requests, on_completion=on_completion)
 
     def judge(self, config: JudgeConfig) -> Judge:
         """The judge for ``config``, made once and kept."""
@@ -159,6 +185,7 @@ class Grader:
         self._judges.clear()
 
     async def _grade(self, job: GradeJob, *, lease: int) -> tuple[Evaluation, ...]:
+        self._tally = Tally(job.run_id, task=job.tasks[0].name)
         engine = await self._engine_for(job.model)
         load = await engine.load(job.snapshot, content_hash=job.content_hash)
         LOG.info("%s: %s load of %s in %.2f s", self.name, load.kind, job.run_id, load.seconds)
@@ -168,10 +195,12 @@ class Grader:
             task = self._make_task(config)
             # Noise is a task's, so it is measured once a run, on the base model.
             num_repeats = config.num_repeats if job.submission_id is None else 1
-            results = [
-                await task.evaluate(_Context(self, config, lease, repeat))
-                for repeat in range(num_repeats)
-            ]
+            results = []
+            for repeat in range(num_repeats):
+                self._tally = tally = Tally(
+                    job.run_id, task=config.name, repeat=repeat, num_repeats=num_repeats
+                )
+                results.append(await task.evaluate(_Context(self, config, lease, repeat, tally)))
             evaluations.append(_evaluation(results, load, time.monotonic() - started))
             load = LoadReport(kind=LoadKind.RESIDENT, seconds=0.0)
         return tuple(evaluations)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from envs.protocol import ChatMessage
+from rl_bench.grading_status import OnItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def generate(
+        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+    ) -> list[Completion]:
         """Answers ``requests`` concurrently; ``result[i]`` belongs to ``requests[i]``.
+
+        ``on_completion`` is called as each is answered, in whatever order that happens.
 
         Raises:
             GraderError: The engine died or refused.

@@ -30,6 +30,7 @@ from rl_bench.engine.base import (
 from rl_bench.engine.vllm_process import VllmProcess
 from rl_bench.engine.vllm_setup import VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
+from rl_bench.grading_status import OnItem
 
 if TYPE_CHECKING:
     from rl_bench.engine.canary import Canary, CanaryVerdict
@@ -121,7 +122,9 @@ class VllmEngine:
             self._loaded = prepared
         return LoadReport(kind=kind, seconds=time.monotonic() - started)
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def generate(
+        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+    ) -> list[Completion]:
         """Answers ``requests`` concurrently; see `Engine.generate`.
 
         Raises:
@@ -130,7 +133,7 @@ class VllmEngine:
         """
         async with self._running() as loaded:
             try:
-                return await self._while_alive(self._complete_all(loaded, requests))
+                return await self._while_alive(self._complete_all(loaded, requests, on_completion))
             except ExceptionGroup as failures:
                 # Not chained: all requests share one exception, whose traceback grows with each.
                 raise self._explain(failures.exceptions[0]) from None
@@ -186,7 +189,7 @@ class VllmEngine:
             task.cancel()
 
     async def _complete_all(
-        self, loaded: "Prepared", requests: Sequence[GenerationRequest]
+        self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnItem
     ) -> list[Completion]:
         if len(requests) > MAX_ENCODED_IN_PLACE:  # other episodes' requests go on meanwhile
             prompts = await asyncio.to_thread(loaded.tokenizer.encode, requests)
@@ -197,6 +200,8 @@ class VllmEngine:
                 group.create_task(self._complete(loaded, request, prompt))
                 for request, prompt in zip(requests, prompts, strict=True)
             ]
+            for task in tasks:
+                task.add_done_callback(lambda _: on_completion())
         return [task.result() for task in tasks]
 
     async def _complete(

@@ -19,6 +19,7 @@ from rl_bench.engine.base import (
 from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
+from rl_bench.grading_status import OnItem
 from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import (
@@ -53,8 +54,12 @@ class EchoEngine:
         self.content = content_hash
         return LoadReport(kind=LoadKind.WARM, seconds=0.5)
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def generate(
+        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+    ) -> list[Completion]:
         await asyncio.sleep(self.delay_s)
+        for _ in requests:
+            on_completion()
         return [
             Completion(
                 text=self.content,
@@ -93,7 +98,7 @@ class NoRollouts:
     """Plays nothing."""
 
     async def play(
-        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int
+        self, episodes: Sequence[Episode], *, spec: RolloutSpec, lease: int, on_episode: OnItem
     ) -> list[ItemOutcome]:
         raise AssertionError("not asked for")
 
