@@ -8,8 +8,8 @@ One task at a time, all ways on the same checkpoint, items and engine settings, 
               once
     ceiling   the very same prompts and token limits in one offline ``generate`` of vLLM, warm
 
-The prompts of the ceiling are had by playing the recorded actions again; its answers must be those
-recorded, or the comparison is refused.
+The prompts of the ceiling are recorded while the task is played once more, untimed; as many tokens
+as in the timed evaluation must come out, or the comparison is refused.
 
     RL_BENCH_DATA=… python -m benchmarks.evaluation_speed alfworld --slow-items 30
     RL_BENCH_DATA=… python -m benchmarks.evaluation_speed webshop --slow-items 30
@@ -59,7 +59,7 @@ TASKS = {
     "webshop": (),
     "gsm8k": ("task.num_eval=400",),
 }
-SEPARATOR = " | "
+RECORDED_AT_A_TIME = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,42 +162,28 @@ def _job(scene: Scene, folder: Path, digest: str, task: TaskConfig) -> GradeJob:
 
 
 @dataclass(slots=True)
-class Tape:
-    """A policy that repeats recorded actions, and keeps what it was asked."""
-
-    actions: list[str]
-    asked: list[GenerationRequest]
-
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        self.asked.extend(requests)
-        return [_said(self.actions.pop(0)) for _ in requests]
-
-
-def _said(text: str) -> Completion:
-    return Completion(text=text, num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP)
-
-
-@dataclass(slots=True)
 class Recorder:
-    """An `EvalContext` that only looks at what a task asks for."""
+    """An `EvalContext` that plays on an engine of its own, untimed, and keeps what was asked."""
 
     scene: Scene
-    evaluation: Evaluation
+    engine: VllmEngine
     asked: list[GenerationRequest]
     repeat: int = 0
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         self.asked.extend(requests)
-        return [_said("") for _ in requests]
+        return await self.engine.generate(requests)
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        actions = {item.item_id: str(item.detail["actions"]) for item in self.evaluation.items}
         spec = _spec(self.scene.task, protocol)
-        tapes = [Tape(actions[episode.episode_id].split(SEPARATOR), []) for episode in episodes]
-        outcomes = [
-            await _play(episode, policy=tape, spec=spec)
-            for episode, tape in zip(episodes, tapes, strict=True)
-        ]
+        tapes = [Tape(self.engine, []) for _ in episodes]
+        outcomes = []
+        for begin in range(0, len(episodes), RECORDED_AT_A_TIME):
+            part = slice(begin, begin + RECORDED_AT_A_TIME)
+            games = zip(episodes[part], tapes[part], strict=True)
+            outcomes += await asyncio.gather(
+                *(_play(episode, policy=tape, spec=spec) for episode, tape in games)
+            )
         # All first steps, then all second ones, …: each prompt finds the one before it in the
         # engine's prefix cache. Episode after episode would deny the ceiling its cache.
         by_step = zip_longest(*(tape.asked for tape in tapes))
@@ -206,6 +192,22 @@ class Recorder:
 
     def judge(self, config: object) -> Judge:
         raise NotImplementedError("judged tasks are not measured here")
+
+
+@dataclass(slots=True)
+class Tape:
+    """A policy that keeps what an episode asked, in order."""
+
+    engine: VllmEngine
+    asked: list[GenerationRequest]
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        self.asked.extend(requests)
+        return await self.engine.generate(requests)
+
+
+def _said(text: str) -> Completion:
+    return Completion(text=text, num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP)
 
 
 def _spec(task: TaskConfig, protocol: str) -> RolloutSpec:
@@ -227,8 +229,12 @@ async def _play(episode: Episode, *, policy: Policy, spec: RolloutSpec) -> ItemO
 
 async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dict[str, object]:
     """Seconds of one offline ``generate`` over every prompt of the evaluation."""
-    recorder = Recorder(scene, evaluation, [])
-    await scene.make_task().evaluate(recorder)
+    recorder = Recorder(scene, VllmEngine.from_config(scene.experiment.grader, scene.model), [])
+    try:
+        await recorder.engine.load(checkpoint, content_hash=content_hash(checkpoint))
+        await scene.make_task().evaluate(recorder)
+    finally:
+        await recorder.engine.close()
     options = VllmEngine.from_config(scene.experiment.grader, scene.model)._options
     # A process of its own, as the grader's engine has: this one's torch has its threads already.
     prepare_environment(options)

@@ -151,7 +151,8 @@ class Workspace:
             "HOME": str(self.root / ".home"),
             "TMPDIR": str(self.root / ".tmp"),
             "LANG": "C.UTF-8",
-            "PYTHONPATH": str(CHECKOUT),
+            # The first makes Gymnasium know the environments' ids; see envs/startup.
+            "PYTHONPATH": os.pathsep.join((str(CHECKOUT / "envs" / "startup"), str(CHECKOUT))),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(num_threads),
             "OMP_WAIT_POLICY": "PASSIVE",
