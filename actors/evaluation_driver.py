@@ -5,6 +5,7 @@
 next is waited for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from rl_bench.evaluation import EvaluationPlan, EvaluationRecord, save_record
 from rl_bench.evaluation_view import EvaluationProgress, show_records
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
+from rl_bench.grading_status import GradingStatus
 from rl_bench.models.base import resolve_model
 from rl_bench.run_view import score_of
 from rl_bench.summary import EXIT_INCOMPLETE, EXIT_OK
@@ -76,8 +78,8 @@ class _Book:
         self.records.append(record)
         self.progress.end(evaluation)
 
-    def tick(self) -> None:
-        self.progress.tick()
+    def tick(self, statuses: Sequence[GradingStatus]) -> None:
+        self.progress.tick(statuses)
 
 
 def _claim(plan: EvaluationPlan) -> None:

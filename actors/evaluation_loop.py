@@ -1,17 +1,19 @@
 """Grades jobs on a sweep's own graders and pool, and tells a watcher how they go."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import ray
 
 from actors.factory import start_grading
 from actors.remote import RemoteGrade
+from actors.status_poll import StatusPoll
 from rl_bench.errors import RlBenchError
 from rl_bench.evaluation import EvaluationPlan
 from rl_bench.events import Evaluation
 from rl_bench.grading import Grade, GradeJob
+from rl_bench.grading_status import GradingStatus
 from rl_bench.scoreboard import failures
 
 TICK_S = 0.5
@@ -29,8 +31,8 @@ class Watcher(Protocol):
         """Its verdict is there; what could not be graded has one without a score."""
         ...
 
-    def tick(self) -> None:
-        """Called every `TICK_S`."""
+    def tick(self, statuses: Sequence[GradingStatus]) -> None:
+        """Called every `TICK_S` with how far gradings are, as far as that is known."""
         ...
 
 
@@ -39,17 +41,25 @@ def grade_all(jobs: Sequence[GradeJob], *, plan: EvaluationPlan, watcher: Watche
     config = plan.experiment.grader
     grading = start_grading(config, cache=plan.experiment.paths.cache, logs=plan.paths.logs)
     grade = RemoteGrade(grading.pool)
+    look = StatusPoll(grading.graders).look
     try:
-        asyncio.run(grade_each(grade, jobs, num_at_once=config.num_graders, watcher=watcher))
+        asyncio.run(
+            grade_each(grade, jobs, num_at_once=config.num_graders, watcher=watcher, look=look)
+        )
     finally:
         closing = [grader.close.remote() for grader in grading.graders]
         ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
 
 
 async def grade_each(
-    grade: Grade, jobs: Sequence[GradeJob], *, num_at_once: int, watcher: Watcher
+    grade: Grade,
+    jobs: Sequence[GradeJob],
+    *,
+    num_at_once: int,
+    watcher: Watcher,
+    look: Callable[[], Sequence[GradingStatus]],
 ) -> None:
-    """Grades jobs, ``num_at_once`` at a time."""
+    """Grades jobs, ``num_at_once`` at a time; ``look`` tells at once how far they are."""
     # No more than the graders take: the pool's queue would hide what is running.
     free = asyncio.Semaphore(num_at_once)
     running = {asyncio.ensure_future(_graded(grade, job, free, watcher)) for job in jobs}
@@ -59,7 +69,7 @@ async def grade_each(
         )
         for each in done:
             each.result()  # raises what the watcher raised
-        watcher.tick()
+        watcher.tick(look())
 
 
 async def _graded(grade: Grade, job: GradeJob, free: asyncio.Semaphore, watcher: Watcher) -> None:

@@ -13,6 +13,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from actors.factory import start_run, start_services
 from actors.remote import Handle
+from actors.status_poll import StatusPoll
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.errors import LedgerError, SinkError
 from rl_bench.events import RunEnd, RunFinished
@@ -65,6 +66,7 @@ class SweepLoop:
         self._base_models = base_models
         self._progress = progress
         self._services = start_services(experiment, paths)
+        self._gradings = StatusPoll(self._services.graders)
         self._in_flight: dict[ray.ObjectRef[Any], Flight] = {}
         self._last_views: dict[str, RunView] = {}
 
@@ -96,7 +98,7 @@ class SweepLoop:
             again = self._settle(reference)
             if again is not None:
                 waiting.append(again)
-        self._progress.update(self._views())
+        self._progress.update(self._views(), self._gradings.look())
 
     def _close(self) -> None:
         """Writes the tables and ends the engines, also when the sweep is interrupted."""

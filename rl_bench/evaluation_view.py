@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
+from rl_bench.grading_status import GradingStatus
 from rl_bench.paths import EvaluationPaths
 from rl_bench.progress import HEARTBEAT_S
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
@@ -42,6 +43,7 @@ class EvaluationProgress:
         self._clock = clock
         self._started = self._last_line = clock()
         self._since: dict[str, float] = {}
+        self._counts: dict[str, str] = {}
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
@@ -80,19 +82,27 @@ class EvaluationProgress:
             + (f" ({remarks})" if remarks else "")
         )
 
-    def tick(self) -> None:
-        """Shows where things stand; call it every second or so."""
+    def tick(self, statuses: Sequence[GradingStatus] = ()) -> None:
+        """Shows where things stand; call it every second or so.
+
+        Args:
+            statuses: How far gradings are, as far as that is known.
+        """
+        self._counts = {status.task: f" ({status})" for status in statuses}
         if self._status is not None:
             self._status.update(Text(self.line()))
         elif self._open and self._clock() - self._last_line >= HEARTBEAT_S:
             self.say(self.line())
 
     def line(self) -> str:
-        """``1 of 3 tasks done · grading humaneval 1:23 · waiting webshop · elapsed 2:00``."""
+        """``1 of 2 tasks done · grading alfworld 1:23 (57 of 134 episodes) · elapsed 2:00``."""
         now = self._clock()
         parts = [f"{len(self._tasks) - len(self._open)} of {len(self._tasks)} tasks done"]
         running = [task for task in self._open if task in self._since]
-        times = [f"{task} {duration(now - self._since[task])}" for task in running]
+        times = [
+            f"{task} {duration(now - self._since[task])}{self._counts.get(task, '')}"
+            for task in running
+        ]
         parts += [f"grading {', '.join(times)}"] if running else []
         waiting = [task for task in self._open if task not in self._since]
         parts += [f"waiting {', '.join(waiting)}"] if waiting and running else []

@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rl_bench.events import RunState
+from rl_bench.grading_status import GradingStatus
 from rl_bench.run_table import (
     DEFAULT_WIDTH,
     Column,
@@ -42,6 +43,7 @@ from rl_bench.run_view import RunView, TaskView
 DEFAULT_MAX_ROWS = 24
 HEARTBEAT_S = 30.0
 _MAX_HEARTBEAT_RUNS = 4
+_NO_GRADINGS: Mapping[str, GradingStatus] = {}
 _STYLES = {
     RunState.PENDING: "dim",
     RunState.PREPARING: "cyan",
@@ -76,12 +78,16 @@ def render(
     plan: Sequence[PlannedRun],
     *,
     now: datetime,
+    gradings: Mapping[str, GradingStatus] = _NO_GRADINGS,
     max_rows: int = DEFAULT_MAX_ROWS,
     width: int = DEFAULT_WIDTH,
 ) -> RenderableType:
-    """The live table at ``now`` (UTC), at most ``max_rows`` rows, and the totals under it."""
+    """The live table at ``now`` (UTC), at most ``max_rows`` rows, and the totals under it.
+
+    ``gradings`` tell, by a run's id, how far the grading of its checkpoint is.
+    """
     shown = _choose(views, plan, max_rows=max_rows)
-    columns = fit(_live_columns(views, plan, shown, now=now), width=width)
+    columns = fit(_live_columns(views, plan, shown, gradings, now=now), width=width)
     lines: list[RenderableType] = [Text(title(plan)), table_text(columns, width=width)]
     hidden = [run for run in plan if run not in shown]
     if hidden:
@@ -103,14 +109,21 @@ def changes(
     return lines
 
 
-def heartbeat(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: datetime) -> str:
+def heartbeat(
+    views: Mapping[str, RunView],
+    plan: Sequence[PlannedRun],
+    *,
+    now: datetime,
+    gradings: Mapping[str, GradingStatus] = _NO_GRADINGS,
+) -> str:
     """One line for a quiet time: the totals, and best score and budget left of active runs."""
     active = [run for run in plan if run.run_id in views and not views[run.run_id].is_final]
     parts = [totals(views, plan, now=now)]
     for run in active[:_MAX_HEARTBEAT_RUNS]:
         view = views[run.run_id]
         left = duration(view.budget_left_s(now))
-        parts.append(f"{run.label}: {state_words(view)}, best {number(view.best)}, {left} left")
+        doing = _doing(view, gradings.get(run.run_id))
+        parts.append(f"{run.label}: {doing}, best {number(view.best)}, {left} left")
     if len(active) > _MAX_HEARTBEAT_RUNS:
         parts.append(f"and {len(active) - _MAX_HEARTBEAT_RUNS} more")
     return "; ".join(parts)
@@ -158,24 +171,33 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def update(self, views: Mapping[str, RunView]) -> None:
-        """Shows ``views``; call it every second or so."""
+    def update(self, views: Mapping[str, RunView], statuses: Sequence[GradingStatus] = ()) -> None:
+        """Shows ``views``, and how far gradings are; call it every second or so."""
         now = datetime.now(UTC)
+        gradings = {status.run_id: status for status in statuses}
         if self._live is not None:
             # Title and totals may wrap to two lines each; then heading, hidden runs and cursor.
             max_rows = max(self._console.height - 7, 3)
             width = self._console.width
-            table = render(views, self._plan, now=now, max_rows=max_rows, width=width)
+            table = render(
+                views, self._plan, now=now, gradings=gradings, max_rows=max_rows, width=width
+            )
             self._live.update(table)
         else:
-            self._print(views, now=now)
+            self._print(views, gradings, now=now)
         self._before = dict(views)
 
     def say(self, text: str) -> None:
         """Prints one line of what is going on, above the table where there is one."""
         self._line(text, now=datetime.now(UTC))
 
-    def _print(self, views: Mapping[str, RunView], *, now: datetime) -> None:
+    def _print(
+        self,
+        views: Mapping[str, RunView],
+        gradings: Mapping[str, GradingStatus],
+        *,
+        now: datetime,
+    ) -> None:
         lines = changes(self._before, views, self._plan)
         totals_line = totals(views, self._plan, now=now)
         num_finished = totals_line.split(" · ", 1)[0]
@@ -183,7 +205,7 @@ class Progress:
             self._totals = num_finished
             lines.append(totals_line)
         if not lines and self._clock() - self._last_line_s >= HEARTBEAT_S:
-            lines.append(heartbeat(views, self._plan, now=now))
+            lines.append(heartbeat(views, self._plan, now=now, gradings=gradings))
         for line in lines:
             self._line(line, now=now)
 
@@ -223,6 +245,7 @@ def _live_columns(
     views: Mapping[str, RunView],
     plan: Sequence[PlannedRun],
     shown: Sequence[PlannedRun],
+    gradings: Mapping[str, GradingStatus],
     *,
     now: datetime,
 ) -> list[Column]:
@@ -242,7 +265,7 @@ def _live_columns(
     def elapsed(_run: PlannedRun, view: RunView | None) -> str:
         return duration(view.elapsed_s(now)) if view else ""
 
-    states = of_run(lambda _, view: state_words(view))
+    states = of_run(lambda run, view: _doing(view, gradings.get(run.run_id)))
     styles = of_run(lambda _, view: _style(view))
     return [
         Column(heading="run", cells=of_run(lambda run, _: run.digest)),
@@ -257,6 +280,15 @@ def _live_columns(
         numbers("left", of_run(left)),
         numbers("elapsed", of_run(elapsed), drop=4),
     ]
+
+
+def _doing(view: RunView | None, grading: GradingStatus | None) -> str:
+    """A run's state, and how far the grading is that it waits for: ``baseline 57/134``."""
+    words = state_words(view)
+    if view is None or view.end is not None or grading is None:
+        return words
+    what = words if view.state is RunState.BASELINE else f"{words}, grading"
+    return f"{what} {grading.fraction}"
 
 
 def _style(view: RunView | None) -> str:

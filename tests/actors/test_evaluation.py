@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rl_bench.errors import GraderError
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
+from rl_bench.grading_status import GradingStatus, Phase
 from rl_bench.models.tiny import build_tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +41,7 @@ class Log:
     """Watches, and grades: task ``b`` cannot be graded."""
 
     told: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
     num_running: int = 0
     most_running: int = 0
 
@@ -48,7 +51,12 @@ class Log:
     def end(self, job: GradeJob, evaluation: Evaluation) -> None:
         self.told.append(f"{evaluation.task} {evaluation.score} {evaluation.failure}".strip())
 
-    def tick(self) -> None: ...
+    def tick(self, statuses: Sequence[GradingStatus]) -> None:
+        self.seen += [str(status) for status in statuses]
+
+    def look(self) -> list[GradingStatus]:
+        done = len(self.told)
+        return [GradingStatus(run_id="x", task="a", phase=Phase.PLAYING, done=done, total=9)]
 
     async def grade(self, job: GradeJob) -> tuple[Evaluation, ...]:
         self.num_running += 1
@@ -63,7 +71,9 @@ class Log:
 
 async def test_jobs_go_in_order_and_a_failure_is_a_verdict_without_a_score() -> None:
     log = Log()
-    await grade_each(log.grade, [make_job(task) for task in "abc"], num_at_once=1, watcher=log)
+    await grade_each(
+        log.grade, [make_job(task) for task in "abc"], num_at_once=1, watcher=log, look=log.look
+    )
     assert log.told == [
         "a begins",
         "a 50.0",
@@ -73,11 +83,14 @@ async def test_jobs_go_in_order_and_a_failure_is_a_verdict_without_a_score() -> 
         "c 50.0",
     ]
     assert log.most_running == 1
+    assert log.seen[-1] == "6 of 9 episodes"
 
 
 async def test_as_many_run_at_once_as_there_are_graders() -> None:
     log = Log()
-    await grade_each(log.grade, [make_job(task) for task in "acde"], num_at_once=2, watcher=log)
+    await grade_each(
+        log.grade, [make_job(task) for task in "acde"], num_at_once=2, watcher=log, look=log.look
+    )
     assert log.most_running == 2
     assert log.told[:2] == ["a begins", "c begins"]
 

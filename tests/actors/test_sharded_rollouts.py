@@ -71,7 +71,11 @@ async def test_a_killer_episode_is_lost_alone(tmp_path: Path) -> None:
     rollouts = ShardedRollouts(
         FlakyWorkers({"e5"}), num_workers=2, episodes_in_flight=4, hung_dir=tmp_path
     )
-    outcomes = await rollouts.play(EPISODES, spec=SPEC, lease=1)
+    played: list[None] = []
+    outcomes = await rollouts.play(
+        EPISODES, spec=SPEC, lease=1, on_episode=lambda: played.append(None)
+    )
+    assert len(played) == len(EPISODES) - 1
     assert [o.item_id for o in outcomes if o.status is ItemStatus.LOST] == ["e5"]
     assert all(o.score is None for o in outcomes if o.status is not ItemStatus.OK)
 

@@ -13,6 +13,7 @@ from rl_bench.errors import ConfigError, SinkError
 from rl_bench.evaluation import EvaluationPlan, EvaluationRecord, plan_evaluation, save_record
 from rl_bench.evaluation_view import EvaluationProgress, show_records
 from rl_bench.events import Evaluation
+from rl_bench.grading_status import GradingStatus, Phase
 from rl_bench.paths import EvaluationPaths
 from rl_bench.records import ITEMS
 from tests.rl_bench.conftest import make_evaluation
@@ -186,14 +187,18 @@ def test_long_work_shows_what_is_graded(times: dict[str, float]) -> None:
         times["now"] = 129.0
         progress.tick()
         times["now"] = 131.0
-        progress.tick()
+        progress.tick([GradingStatus(run_id="x/a", task="a", phase=Phase.LOADING)])
+        times["now"] = 162.0
+        count = GradingStatus(run_id="x/a", task="a", phase=Phase.JUDGING, done=310, total=805)
+        progress.tick([count])
         progress.end(make_evaluation(40.0, task="a"))
         progress.begin("b")
         progress.end(make_evaluation(None, task="b", failure="it broke"))
     told = [line[21:] for line in out.getvalue().splitlines()]
     assert told == [
         "a: grading",
-        "0 of 3 tasks done · grading a 0:31 · waiting b, c · elapsed 0:31",
+        "0 of 3 tasks done · grading a 0:31 (loading) · waiting b, c · elapsed 0:31",
+        "0 of 3 tasks done · grading a 1:02 (judging 310 of 805) · waiting b, c · elapsed 1:02",
         "a: score 40.0 in 0:02 (1 of 3 env_error)",
         "b: grading",
         "b: score – in 0:02 (it broke, 1 of 3 env_error)",

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from rl_bench.events import RunEnd
+from rl_bench.grading_status import GradingStatus, Phase
 from rl_bench.progress import Progress, changes, render
 from rl_bench.run_table import Column, duration, fit, planned, table_text, title
 from rl_bench.run_view import RunView, fold_all
@@ -21,9 +22,13 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 def text_of(
     views: dict[str, RunView], stories: list[Any], *, max_rows: int = 24, width: int = 160
 ) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None)
     plan = planned({story.run_id: story.spec for story in stories})
-    console.print(render(views, plan, now=NOW, max_rows=max_rows, width=width))
+    return str_of(render(views, plan, now=NOW, max_rows=max_rows, width=width), width=width)
+
+
+def str_of(table: RenderableType, *, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -60,6 +65,24 @@ def test_more_runs_than_fit_shows_active_ones_and_counts(story: MakeStory) -> No
     assert shown == {"run08", "run09", "run20", "run21", "run22"}
     assert "… and 25 more: 17 pending, 8 completed" in text
     assert "10/30 runs finished · 3 active · 17 waiting" in text
+
+
+def grading(run_id: str, *, done: int) -> GradingStatus:
+    return GradingStatus(run_id=run_id, task="alfworld", phase=Phase.PLAYING, done=done, total=134)
+
+
+def test_the_table_tells_how_far_a_grading_is(story: MakeStory) -> None:
+    base, submits = story("base").start(), story("subm").start().baseline(0.0)
+    done = story("done").start().baseline(0.0).finish()
+    stories = [base, submits, done, story("none")]
+    views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories if run.entries}
+    gradings = {run.run_id: grading(run.run_id, done=57) for run in stories}
+    plan = planned({run.run_id: run.spec for run in stories})
+    lines = str_of(render(views, plan, now=NOW, gradings=gradings, width=160)).splitlines()
+    states = {line.split()[0]: line for line in lines if "alfworld" in line}
+    assert " baseline 57/134 " in states["base"]
+    assert " running, grading 57/134 " in states["subm"]
+    assert not any("57/134" in states[name] for name in ("done", "none"))
 
 
 def test_a_retry_is_no_end(story: MakeStory) -> None:
@@ -206,12 +229,13 @@ def test_a_quiet_time_off_a_terminal_has_a_heartbeat(story: MakeStory) -> None:
         num_before = len(out.getvalue().splitlines())
         for now in (129.0, 130.0, 131.0, 159.0):
             times["now"] = now
-            progress.update(views)
+            progress.update(views, [grading("r1", done=7)])
     told = out.getvalue().splitlines()[num_before:]
     assert len(told) == 1
     assert "0/6 runs finished · 6 active" in told[0]
     label = "reference/none sft_only alfworld seed 3: running, best 20.0, "
     assert re.search(re.escape(label) + r"\d+:\d\d left; and 2 more$", told[0])
+    assert "seed 1: running, grading 7/134, best 20.0, " in told[0]
     assert "seed 4" not in told[0]
 
 

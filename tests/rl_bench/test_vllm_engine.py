@@ -262,7 +262,9 @@ async def look_around(engine: VllmEngine, story: Story) -> None:
     ]
     story.repeated = (await engine.generate(sampled), await engine.generate(sampled))
     started = time.monotonic()
-    many = await engine.generate(GREEDY * 4)
+    told: list[None] = []
+    many = await engine.generate(GREEDY * 4, on_completion=lambda: told.append(None))
+    assert len(told) == len(many)
     story.tokens_per_s = sum(c.num_tokens for c in many) / (time.monotonic() - started)
 
 
