@@ -13,6 +13,9 @@ from envs.protocol_react import ReactProtocol
 from envs.protocol_search import SearchReactProtocol
 from envs.protocol_webshop import WebShopProtocol
 
+PROTOCOL_FILE = "protocol.txt"
+"""Beside an agent's train data: the evaluation's protocol with its settings, for `get_protocol`."""
+
 _MAKERS: Mapping[str, Callable[..., PromptProtocol]] = {
     "chat": ChatProtocol,
     "chat_rules": ChatProtocol.with_rules,

@@ -20,7 +20,7 @@ from envs.alfworld_dialect import USAGE
 from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE
 from envs.errors import EnvironmentBroken
 from envs.protocol_react import PROMPTS_FILE, prompts_path
-from envs.protocols import get_protocol, protocol_spec
+from envs.protocols import PROTOCOL_FILE, get_protocol, protocol_spec
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.alfworld_data import TRAIN_SPLIT, AlfworldGames
@@ -52,7 +52,7 @@ cool them, look at them under a lamp.
 - Evaluation: {num_eval} other games in other rooms, each played once, greedily, at most
   {max_steps} steps, at most {max_tokens} tokens a step.
 - Prompt: protocol `{protocol}`. `envs.protocols.get_protocol({spec!r})` renders it,
-  given the turns so far, the observation and `info`.
+  given the turns so far, the observation and `info`; `{protocol_file}` holds its argument.
 - Commands: an object is put down by `{usage}`, and by no other wording. An unknown command is
   answered "Nothing happens.", one that begins with `think:` is answered "OK."; both cost a step.
 - Score: percentage of games won.
@@ -128,10 +128,11 @@ class AlfworldTask:
             root=ROOT,
             split=TRAIN_SPLIT,
             train_file=TRAIN_FILE,
+            protocol_file=PROTOCOL_FILE,
         )
 
     def write_train_data(self, folder: Path) -> None:
-        """Writes the train games, the demonstrations, few-shot examples if used, and a README.
+        """Writes train games, demonstrations, protocol, few-shot examples if used, and a README.
 
         The games keep the public layout below ``folder/json_2.1.1/train``. A line of
         ``train.jsonl`` has ``game`` (path below ``folder``), ``task_type``, ``goal`` and ``turns``,
@@ -159,6 +160,7 @@ class AlfworldTask:
             examples = folder / PROMPTS_FILE
             examples.parent.mkdir(exist_ok=True)
             shutil.copyfile(prompts_path(self._prompts), examples)
+        (folder / PROTOCOL_FILE).write_text(self._agents_protocol, encoding="utf-8")
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
 
     def check_data(self) -> None:

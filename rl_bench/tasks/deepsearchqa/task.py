@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from envs.protocols import get_protocol
+from envs.protocols import PROTOCOL_FILE, get_protocol
 from envs.search.backends import NETWORKED, OFFLINE
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import TaskConfig
@@ -53,7 +53,8 @@ Train the model to answer questions with a search tool: search, read, search aga
   {train_search}
 - Evaluation: {num_eval} other questions, each played once, greedily, at most {max_steps} steps, at
   most {max_tokens} tokens a step. {eval_search}
-- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it.
+- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol("{protocol}")` renders it;
+  `{protocol_file}` holds its argument.
 - Score: percentage of questions answered correctly, as decided by {decision}.
   No answer is not correct.
 """
@@ -107,6 +108,7 @@ class DeepSearchQATask:
         return _DESCRIPTION.format(
             name=self.name,
             train_file=TRAIN_FILE,
+            protocol_file=PROTOCOL_FILE,
             num_train=len(self._data.rows("train")),
             env_id=ENV_ID,
             train_search=(
@@ -127,7 +129,7 @@ class DeepSearchQATask:
         )
 
     def write_train_data(self, folder: Path) -> None:
-        """Writes ``train.jsonl``, the corpus if searches are offline, and a README.
+        """Writes ``train.jsonl``, the corpus if searches are offline, the protocol and a README.
 
         Raises:
             PreflightError: Data are missing.
@@ -148,6 +150,7 @@ class DeepSearchQATask:
                 out.write(json.dumps(fields, ensure_ascii=False) + "\n")
         if corpus is not None:
             (folder / CORPUS_FILE).write_bytes(corpus.read_bytes())
+        (folder / PROTOCOL_FILE).write_text(self._config.protocol, encoding="utf-8")
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
 
     def check_data(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from envs.errors import EnvironmentBroken
-from envs.protocols import get_protocol, protocol_spec
+from envs.protocols import PROTOCOL_FILE, get_protocol, protocol_spec
 from envs.webshop_expert import expert_actions
 from envs.webshop_nouns import get_tagger, tagger_label
 from envs.webshop_session import Session
@@ -50,7 +50,8 @@ Train the model to buy what an instruction asks for: search, open a product, cho
 - Evaluation: {num_eval} goals about other products of the same shop, each played once, greedily,
   at most {max_steps} steps, at most {max_tokens} tokens a step. Train goals about a product that is
   evaluated, or worded like an evaluation goal, were left out.
-- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol('{protocol}')` renders it.
+- Prompt: protocol `{protocol}`; `envs.protocols.get_protocol('{protocol}')` renders it;
+  `{protocol_file}` holds its argument.
 - Reward: 0 to 1 for the purchase, by attributes, options, price and type of product; 0 without one.
 - Score: percentage of episodes with a reward of at least {success_reward}.
 - Titles are compared by their nouns, found by: {tagger}.
@@ -104,17 +105,19 @@ class WebShopTask:
             env_id=ENV_ID,
             goals_file=GOALS_FILE,
             train_file=TRAIN_FILE,
+            protocol_file=PROTOCOL_FILE,
             tagger=self._tagger,
         )
 
     def write_train_data(self, folder: Path) -> None:
-        """Writes the shop with the train goals, the demonstrations and a README.
+        """Writes the shop with the train goals, the demonstrations, the protocol and a README.
 
         Raises:
             PreflightError: Data are missing.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._data.write_train(folder)
+        (folder / PROTOCOL_FILE).write_text(self.protocol, encoding="utf-8")
         (folder / "README.md").write_text(self.description(), encoding="utf-8")
 
     def check_data(self) -> None:

@@ -177,8 +177,10 @@ def test_an_agent_gets_train_goals_and_winning_demonstrations(
         "goals.jsonl",
         "prices.json",
         "products.jsonl",
+        "protocol.txt",
         "train.jsonl",
     ]
+    assert get_protocol((data / "protocol.txt").read_text()) == get_protocol(task.protocol)
     held_out = Shopper(task).shop.goals
     written = "".join(path.read_text() for path in data.iterdir())
     assert not any(goal.wording in written for goal in held_out)
