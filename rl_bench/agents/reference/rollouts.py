@@ -14,10 +14,9 @@ from typing import Protocol
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from envs.alfworld import ALFWorldEnv
-from envs.protocol import Turn
-from envs.protocols import get_protocol
+from envs.protocol import Prompt, PromptProtocol, Turn
 from rl_bench.agents.reference.sampler import BatchSampler, Conversation
-from rl_bench.agents.reference.tokens import decode, encode, end_of_turn
+from rl_bench.agents.reference.tokens import decode, encode, encode_prompt, end_of_turn
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
@@ -54,10 +53,10 @@ def final_number(text: str) -> float | None:
 
 @dataclass(slots=True, kw_only=True)
 class WordProblemWorld:
-    """Word problems: ``prompts`` are user messages, ``answers`` reference solutions."""
+    """Word problems: ``prompts`` are the evaluation's, ``answers`` reference solutions."""
 
     tokenizer: PreTrainedTokenizerBase
-    prompts: Sequence[str]
+    prompts: Sequence[Prompt]
     answers: Sequence[str]
     max_tokens: int
     temperature: float = 1.0
@@ -69,7 +68,9 @@ class WordProblemWorld:
         """See `World.play`."""
         end = end_of_turn(self.tokenizer)
         sampler = BatchSampler(model, end_id=end, temperature=self.temperature)
-        rows = sampler.start([self._prompt(index) for index in indices])
+        rows = sampler.start(
+            [encode_prompt(self.tokenizer, self.prompts[index]) for index in indices]
+        )
         turns = sampler.turn(max_tokens=self.max_tokens, is_last=True)
         texts = [decode(self.tokenizer, turn) for turn in turns]
         rollouts = []
@@ -78,9 +79,6 @@ class WordProblemWorld:
             right = said is not None and said == final_number(self.answers[index])
             rollouts.append(Rollout(row, float(right), right))
         return rollouts
-
-    def _prompt(self, index: int) -> list[int]:
-        return encode(self.tokenizer, [{"role": "user", "content": self.prompts[index]}])
 
 
 @dataclass(slots=True)
@@ -102,7 +100,7 @@ class HouseholdWorld:
     Args:
         tokenizer: With a chat template under which a prompt is a prefix of the one after it.
         games: Game files.
-        protocol: A chat protocol's name.
+        protocol: A chat protocol.
         max_steps: Steps an episode.
         max_tokens: Tokens a step.
         step_penalty: Taken from a won episode's reward for each step.
@@ -110,7 +108,7 @@ class HouseholdWorld:
 
     tokenizer: PreTrainedTokenizerBase
     games: Sequence[Path]
-    protocol: str
+    protocol: PromptProtocol
     max_steps: int
     max_tokens: int
     temperature: float = 1.0
@@ -142,24 +140,19 @@ class HouseholdWorld:
 
     def _begin(self, indices: Sequence[int], sampler: BatchSampler) -> list[_Play]:
         seen = [
-            env.reset(options={"game": str(self.games[index])})[0]
+            env.reset(options={"game": str(self.games[index])})
             for env, index in zip(self._envs, indices, strict=False)
         ]
-        rows = sampler.start([self._prompt([], observation) for observation in seen])
+        prompts = [self.protocol.prompt([], observation, info) for observation, info in seen]
+        rows = sampler.start([encode_prompt(self.tokenizer, prompt) for prompt in prompts])
         return [
             _Play(env, row, observation)
-            for env, row, observation in zip(self._envs, rows, seen, strict=False)
+            for env, row, (observation, _) in zip(self._envs, rows, seen, strict=False)
         ]
-
-    def _prompt(self, turns: Sequence[Turn], observation: str) -> list[int]:
-        messages = get_protocol(self.protocol).prompt(turns, observation).messages
-        if messages is None:
-            raise ValueError(f"protocol {self.protocol} has no chat messages")
-        return encode(self.tokenizer, messages)
 
     def _advance(self, play: _Play, text: str) -> None:
         """Obeys ``text`` and lets the row read what comes of it, unless the episode is over."""
-        action = get_protocol(self.protocol).action(text)
+        action = self.protocol.action(text)
         play.turns.append(Turn(play.observation, action))
         play.observation, _, won, truncated, _ = play.env.step(action)
         play.won, play.over = won, won or truncated

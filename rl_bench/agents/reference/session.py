@@ -2,7 +2,7 @@
 
 sft_only   supervised fine-tuning on all demonstrations
 rl_only    a short warm-up on few demonstrations, then GRPO with online rollouts
-free       supervised fine-tuning, then GRPO
+free       supervised fine-tuning, then GRPO where the task has a world to roll out in
 multi      supervised fine-tuning on the demonstrations of all tasks together
 """
 
@@ -16,66 +16,77 @@ from pathlib import Path
 from transformers import set_seed
 
 from rl_bench.agents.reference import checkpoint, data
+from rl_bench.agents.reference.demos import Demo
 from rl_bench.agents.reference.grading_client import Deadline, GradingClient, Refused
 from rl_bench.agents.reference.grpo import GrpoPlan, reinforce
 from rl_bench.agents.reference.progress import TrainingLog, say
+from rl_bench.agents.reference.rows import Row, make_rows
 from rl_bench.agents.reference.settings import Job, SettingsError, TaskMeta, TrainSettings
 from rl_bench.agents.reference.sft import AtSteps, SftPlan, supervised
+from rl_bench.agents.reference.worlds import check_world, load_world
 
-_MAX_LENGTH = 1024
+_MODES = frozenset({"sft_only", "rl_only", "free", "multi"})
 
 
 class Session:
-    """Holds the model being trained and what has been submitted of it."""
+    """Holds the model being trained and what has been submitted of it.
+
+    Raises:
+        SettingsError: The mode is unknown, or has nothing to train on; said before a model is
+            loaded.
+    """
 
     def __init__(self, job: Job) -> None:
         set_seed(job.seed)
         self.job = job
+        self._check_mode()
+        self.demos = [data.load_demos(task) for task in job.tasks]
         self.settings = job.train_settings(job.tasks[0])
         self.client = GradingClient(job.grading_url)
         self.deadline = Deadline(self.client, reserve_s=self.settings.reserve_s)
         self.loaded = checkpoint.load(job.model)
+        positions = int(self.loaded.model.config.max_position_embeddings)
+        self.max_length = min(job.max_model_len or positions, positions)
         self.best: float | None = None
         self._num_saved = 0
 
     def run(self) -> None:
-        """Goes through the stages of the mode.
-
-        Raises:
-            SettingsError: The mode is unknown.
-        """
+        """Goes through the stages of the mode."""
         self._record_plan()
         settings, mode = self.settings, self.job.mode
         if mode == "rl_only":
             self._supervise("warmup", demos=settings.warmup_demos, epochs=settings.warmup_epochs)
             self._reinforce(self.job.tasks[0])
-        elif mode in {"sft_only", "multi", "free"}:
-            self._supervise("sft", demos=settings.sft_demos, epochs=settings.sft_epochs)
-            if mode == "free":
-                self._reinforce(self.job.tasks[0])
-        else:
-            raise SettingsError(f"the reference agent does not know mode '{mode}'")
+            return
+        self._supervise("sft", demos=settings.sft_demos, epochs=settings.sft_epochs)
+        if mode == "free":
+            self._reinforce_if_possible(self.job.tasks[0])
+
+    def _check_mode(self) -> None:
+        if self.job.mode not in _MODES:
+            raise SettingsError(f"the reference agent does not know mode '{self.job.mode}'")
+        if self.job.mode == "rl_only":
+            check_world(self.job.tasks[0])
 
     def _supervise(self, stage: str, *, demos: int, epochs: float) -> None:
         """Fine-tunes on ``demos`` demonstrations of each task and submits."""
-        rows = [
+        chosen = [
             demo
-            for task in self.job.tasks
-            for demo in data.choose(data.load_demos(task), num=demos, seed=self.job.seed)
+            for of_task in self.demos
+            for demo in data.choose(of_task, num=demos, seed=self.job.seed)
         ]
-        random.Random(self.job.seed).shuffle(rows)  # noqa: S311  not for secrets
-        say(f"{stage}: {len(rows)} demonstrations, {epochs:g} epochs")
+        random.Random(self.job.seed).shuffle(chosen)  # noqa: S311  not for secrets
+        say(f"{stage}: {len(chosen)} demonstrations, {epochs:g} epochs")
         settings = self.settings
         num_stages = settings.sft_stages if stage == "sft" else 1
         steps = supervised(
             *self.loaded,
-            rows,
+            self._rows(chosen),
             plan=SftPlan(
                 epochs=epochs,
                 lr=settings.sft_lr,
                 batch=settings.sft_batch,
                 seed=self.job.seed,
-                max_length=_MAX_LENGTH,
             ),
             callbacks=[
                 self._log(stage),
@@ -85,12 +96,30 @@ class Session:
         )
         self._submit(f"{stage}-{steps}")
 
+    def _rows(self, demos: Sequence[Demo]) -> Sequence[Row]:
+        made = make_rows(self.loaded.tokenizer, demos, max_length=self.max_length)
+        if made.num_too_long:
+            say(f"{made.num_too_long} answers do not fit {self.max_length} tokens and are left out")
+        if not made.rows:
+            raise SettingsError(f"no demonstration fits the context of {self.max_length} tokens")
+        return made.rows
+
+    def _reinforce_if_possible(self, task: TaskMeta) -> None:
+        try:
+            check_world(task)
+        except SettingsError as error:
+            say(f"no reinforcement learning: {error}")
+            return
+        self._reinforce(task)
+
     def _reinforce(self, task: TaskMeta) -> None:
         """GRPO with online rollouts in ``task``'s world, submitting on the way."""
         settings = self.settings
         if not settings.grpo_steps or self.deadline.passed:
             return
-        world = data.load_world(task, settings, tokenizer=self.loaded.tokenizer)
+        world = load_world(
+            task, settings, tokenizer=self.loaded.tokenizer, max_length=self.max_length
+        )
         rollouts = f"{settings.grpo_prompts} x {settings.grpo_group} rollouts a step"
         say(f"grpo: {len(world)} problems or games, {rollouts}")
         steps = reinforce(

@@ -90,10 +90,15 @@ class TaskMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Everything that one run of the agent depends on."""
+    """Everything that one run of the agent depends on.
+
+    Attributes:
+        max_model_len: Tokens of a prompt and its answer in the evaluation; ``None``: not told.
+    """
 
     mode: str
     seed: int
+    max_model_len: int | None
     tasks: tuple[TaskMeta, ...]
     settings: Mapping[str, TrainSettings]
     workspace: Path
@@ -120,6 +125,7 @@ def read_job(environ: Mapping[str, str] = os.environ) -> Job:
         return Job(
             mode=str(meta["mode"]),
             seed=int(meta["seed"]),
+            max_model_len=meta.get("max_model_len"),
             tasks=_tasks(meta["tasks"], data=data),
             settings={kind: TrainSettings.parse(values) for kind, values in given.items()},
             workspace=workspace,

@@ -1,7 +1,7 @@
 """Supervised fine-tuning on expert data, with TRL's `SFTTrainer`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from transformers import (
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from envs.protocol import ChatMessage
+from rl_bench.agents.reference.rows import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,6 @@ class SftPlan:
     lr: float
     batch: int
     seed: int
-    max_length: int
 
 
 class AtSteps(TrainerCallback):
@@ -58,13 +57,13 @@ class AtSteps(TrainerCallback):
 def supervised(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    demos: Sequence[Sequence[ChatMessage]],
+    rows: Sequence[Row],
     *,
     plan: SftPlan,
     callbacks: Sequence[TrainerCallback],
     folder: Path,
 ) -> int:
-    """Fine-tunes ``model`` in place on the assistant's messages of ``demos``.
+    """Fine-tunes ``model`` in place on the answers in ``rows``.
 
     Returns:
         Optimiser steps done, fewer than planned when a callback stopped the training.
@@ -77,8 +76,7 @@ def supervised(
         lr_scheduler_type="cosine",
         warmup_steps=10,
         per_device_train_batch_size=plan.batch,
-        assistant_only_loss=True,
-        max_length=plan.max_length,
+        max_length=None,
         gradient_checkpointing=False,
         bf16=gpu,
         use_cpu=not gpu,
@@ -89,11 +87,10 @@ def supervised(
         disable_tqdm=True,
         dataloader_pin_memory=gpu,
     )
-    rows = [{"messages": [dict(message) for message in demo]} for demo in demos]
     trainer = SFTTrainer(
         model=model,
         args=config,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list([asdict(row) for row in rows]),
         processing_class=tokenizer,
         callbacks=list(callbacks),
     )

@@ -6,8 +6,8 @@ import pytest
 
 from envs.alfworld_games import generate_games
 from envs.alfworld_layout import LayoutSettings, TaskType
-from envs.protocol import Turn
-from envs.protocols import get_protocol
+from envs.protocol import Prompt, Turn
+from envs.protocol_chat import ChatProtocol
 from rl_bench.agents.reference.checkpoint import load
 from rl_bench.agents.reference.rollouts import (
     HouseholdWorld,
@@ -41,7 +41,7 @@ def test_a_household_rollout_is_the_conversation_that_the_grader_sees(
 ) -> None:
     model, tokenizer = load(base)
     world = HouseholdWorld(
-        tokenizer=tokenizer, games=games, protocol="chat", max_steps=4, max_tokens=12
+        tokenizer=tokenizer, games=games, protocol=ChatProtocol(), max_steps=4, max_tokens=12
     )
     for rollout in world.play([0, 1, 2, 0], model=model):
         row = rollout.conversation
@@ -52,7 +52,7 @@ def test_a_household_rollout_is_the_conversation_that_the_grader_sees(
         assert rollout.solved or len(pairs) == 4
         seen = [first, *(after for _, _, after in pairs[:-1])]
         turns = [Turn(o, a) for o, (a, _, _) in zip(seen, pairs, strict=True)]
-        prompt = get_protocol("chat").prompt(turns[:-1], turns[-1].observation)
+        prompt = ChatProtocol().prompt(turns[:-1], turns[-1].observation)
         assert prompt.messages is not None
         rendered = decode(tokenizer, encode(tokenizer, prompt.messages), special=True)
         assert text.startswith(rendered)
@@ -61,7 +61,7 @@ def test_a_household_rollout_is_the_conversation_that_the_grader_sees(
 def test_environment_tokens_are_masked(base: Path, games: list[Path]) -> None:
     model, tokenizer = load(base)
     world = HouseholdWorld(
-        tokenizer=tokenizer, games=games, protocol="chat", max_steps=3, max_tokens=12
+        tokenizer=tokenizer, games=games, protocol=ChatProtocol(), max_steps=3, max_tokens=12
     )
     row = world.play([0], model=model)[0].conversation
     heard = [t for t, m in zip(row.completion_ids, row.model_mask, strict=True) if not m]
@@ -73,7 +73,8 @@ def test_environment_tokens_are_masked(base: Path, games: list[Path]) -> None:
 
 def test_word_problems_reward_the_right_number(base: Path) -> None:
     model, tokenizer = load(base)
-    prompts = ["Mia has 3 pens. She buys 4 more. How many pens does Mia have now?"]
+    question = "Mia has 3 pens. She buys 4 more. How many pens does Mia have now?"
+    prompts = [Prompt(messages=({"role": "user", "content": question},))]
     greedy = WordProblemWorld(
         tokenizer=tokenizer, prompts=prompts, answers=["#### 7"], max_tokens=16, temperature=0.0
     )
