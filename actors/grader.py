@@ -185,7 +185,8 @@ class Grader:
         self._judges.clear()
 
     async def _grade(self, job: GradeJob, *, lease: int) -> tuple[Evaluation, ...]:
-        self._tally = Tally(job.run_id, task=job.tasks[0].name)
+        new_tally = partial(Tally, job.run_id, submission_id=job.submission_id)
+        self._tally = new_tally(task=job.tasks[0].name)
         engine = await self._engine_for(job.model)
         load = await engine.load(job.snapshot, content_hash=job.content_hash)
         LOG.info("%s: %s load of %s in %.2f s", self.name, load.kind, job.run_id, load.seconds)
@@ -197,8 +198,8 @@ class Grader:
             num_repeats = config.num_repeats if job.submission_id is None else 1
             results = []
             for repeat in range(num_repeats):
-                self._tally = tally = Tally(
-                    job.run_id, task=config.name, repeat=repeat, num_repeats=num_repeats
+                self._tally = tally = new_tally(
+                    task=config.name, repeat=repeat, num_repeats=num_repeats
                 )
                 results.append(await task.evaluate(_Context(self, config, lease, repeat, tally)))
             evaluations.append(_evaluation(results, load, time.monotonic() - started))

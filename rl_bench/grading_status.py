@@ -29,12 +29,14 @@ class GradingStatus:
 
     Attributes:
         run_id: Of the job that is graded.
+        submission_id: Likewise; ``None`` for a baseline.
         done: Items of the phase that are done; what was lost or left unjudged is not among them.
         total: Items of the phase; 0 where they are not counted.
         repeat: 0 for the first grading of the checkpoint, of ``num_repeats``.
     """
 
     run_id: str
+    submission_id: int | None = None
     task: str
     phase: Phase
     done: int = 0
@@ -61,8 +63,17 @@ class Tally:
     It begins with loading; whatever is outside a stage after that is the task's own scoring.
     """
 
-    def __init__(self, run_id: str, *, task: str, repeat: int = 0, num_repeats: int = 1) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        task: str,
+        submission_id: int | None = None,
+        repeat: int = 0,
+        num_repeats: int = 1,
+    ) -> None:
         self._run_id = run_id
+        self._submission_id = submission_id
         self._task = task
         self._repeat = repeat
         self._num_repeats = num_repeats
@@ -90,6 +101,7 @@ class Tally:
         """Where the evaluation stands now."""
         return GradingStatus(
             run_id=self._run_id,
+            submission_id=self._submission_id,
             task=self._task,
             phase=self._stage.phase,
             done=self._stage.done,

@@ -287,8 +287,10 @@ def _doing(view: RunView | None, grading: GradingStatus | None) -> str:
     words = state_words(view)
     if view is None or view.end is not None or grading is None:
         return words
-    what = words if view.state is RunState.BASELINE else f"{words}, grading"
-    return f"{what} {grading.fraction}"
+    is_baseline = view.state is RunState.BASELINE
+    if is_baseline != (grading.submission_id is None):  # of a moment ago
+        return words
+    return f"{words} {grading.fraction}" if is_baseline else f"{words}, grading {grading.fraction}"
 
 
 def _style(view: RunView | None) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,7 +70,8 @@ class Scene:
     name = "t"
     evaluator_version = "1"
 
-    def __init__(self) -> None:
+    def __init__(self, job: GradeJob = JOB) -> None:
+        self.job = job
         self.told: list[str] = []
         self.error: Exception | None = None
         self.grader = Grader(
@@ -102,7 +104,11 @@ class Scene:
         status = await self.grader.status()
         assert status is not None
         assert pickle.loads(pickle.dumps(status)) == status  # noqa: S301  as Ray hands it over
-        assert (status.run_id, status.task) == ("r", "t")
+        assert (status.run_id, status.submission_id, status.task) == (
+            "r",
+            self.job.submission_id,
+            "t",
+        )
         self.told.append(str(status))
 
 
@@ -166,7 +172,7 @@ class _Judge:
 async def test_each_phase_is_counted_and_a_repeat_begins_anew() -> None:
     scene = Scene()
     assert await scene.grader.status() is None
-    await scene.grader.grade(JOB)
+    await scene.grader.grade(scene.job)
     assert await scene.grader.status() is None
     counted = [
         "generating 1 of 2",
@@ -186,9 +192,9 @@ async def test_each_phase_is_counted_and_a_repeat_begins_anew() -> None:
 
 
 async def test_an_evaluation_that_broke_is_not_told_any_more() -> None:
-    scene = Scene()
+    scene = Scene(replace(JOB, submission_id=7))
     scene.error = GraderError("the engine died")
     with pytest.raises(GraderError, match="died"):
-        await scene.grader.grade(JOB)
+        await scene.grader.grade(scene.job)
     assert scene.told == ["loading"]
     assert await scene.grader.status() is None

@@ -67,22 +67,34 @@ def test_more_runs_than_fit_shows_active_ones_and_counts(story: MakeStory) -> No
     assert "10/30 runs finished · 3 active · 17 waiting" in text
 
 
-def grading(run_id: str, *, done: int) -> GradingStatus:
-    return GradingStatus(run_id=run_id, task="alfworld", phase=Phase.PLAYING, done=done, total=134)
+def grading(run_id: str, *, done: int, submission_id: int | None) -> GradingStatus:
+    return GradingStatus(
+        run_id=run_id,
+        submission_id=submission_id,
+        task="alfworld",
+        phase=Phase.PLAYING,
+        done=done,
+        total=134,
+    )
 
 
 def test_the_table_tells_how_far_a_grading_is(story: MakeStory) -> None:
-    base, submits = story("base").start(), story("subm").start().baseline(0.0)
+    base, submits, trains = (story(name).start() for name in ("base", "subm", "trai"))
+    submits.baseline(0.0)
+    trains.baseline(0.0)  # the last look at its grading was just before its end
     done = story("done").start().baseline(0.0).finish()
-    stories = [base, submits, done, story("none")]
+    stories = [base, submits, trains, done, story("none")]
     views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories if run.entries}
-    gradings = {run.run_id: grading(run.run_id, done=57) for run in stories}
+    gradings = {
+        run.run_id: grading(run.run_id, done=57, submission_id=1 if run is submits else None)
+        for run in stories
+    }
     plan = planned({run.run_id: run.spec for run in stories})
     lines = str_of(render(views, plan, now=NOW, gradings=gradings, width=160)).splitlines()
     states = {line.split()[0]: line for line in lines if "alfworld" in line}
     assert " baseline 57/134 " in states["base"]
     assert " running, grading 57/134 " in states["subm"]
-    assert not any("57/134" in states[name] for name in ("done", "none"))
+    assert not any("57/134" in states[name] for name in ("trai", "done", "none"))
 
 
 def test_a_retry_is_no_end(story: MakeStory) -> None:
@@ -229,7 +241,7 @@ def test_a_quiet_time_off_a_terminal_has_a_heartbeat(story: MakeStory) -> None:
         num_before = len(out.getvalue().splitlines())
         for now in (129.0, 130.0, 131.0, 159.0):
             times["now"] = now
-            progress.update(views, [grading("r1", done=7)])
+            progress.update(views, [grading("r1", done=7, submission_id=2)])
     told = out.getvalue().splitlines()[num_before:]
     assert len(told) == 1
     assert "0/6 runs finished · 6 active" in told[0]
