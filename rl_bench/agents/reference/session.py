@@ -23,9 +23,7 @@ from rl_bench.agents.reference.progress import TrainingLog, say
 from rl_bench.agents.reference.rows import Row, make_rows
 from rl_bench.agents.reference.settings import Job, SettingsError, TaskMeta, TrainSettings
 from rl_bench.agents.reference.sft import AtSteps, SftPlan, supervised
-from rl_bench.agents.reference.worlds import check_world, load_world
-
-_MODES = frozenset({"sft_only", "rl_only", "free", "multi"})
+from rl_bench.agents.reference.worlds import check_mode, check_world, load_world
 
 
 class Session:
@@ -39,7 +37,7 @@ class Session:
     def __init__(self, job: Job) -> None:
         set_seed(job.seed)
         self.job = job
-        self._check_mode()
+        check_mode(job)
         self.demos = [data.load_demos(task) for task in job.tasks]
         self.settings = job.train_settings(job.tasks[0])
         self.client = GradingClient(job.grading_url)
@@ -61,12 +59,6 @@ class Session:
         self._supervise("sft", demos=settings.sft_demos, epochs=settings.sft_epochs)
         if mode == "free":
             self._reinforce_if_possible(self.job.tasks[0])
-
-    def _check_mode(self) -> None:
-        if self.job.mode not in _MODES:
-            raise SettingsError(f"the reference agent does not know mode '{self.job.mode}'")
-        if self.job.mode == "rl_only":
-            check_world(self.job.tasks[0])
 
     def _supervise(self, stage: str, *, demos: int, epochs: float) -> None:
         """Fine-tunes on ``demos`` demonstrations of each task and submits."""

@@ -14,15 +14,28 @@ from rl_bench.agents.reference.data import load_demos
 from rl_bench.agents.reference.demo_episodes import protocol_of
 from rl_bench.agents.reference.demos import Step
 from rl_bench.agents.reference.rollouts import HouseholdWorld, WordProblemWorld, World
-from rl_bench.agents.reference.settings import SettingsError, TaskMeta, TrainSettings
+from rl_bench.agents.reference.settings import Job, SettingsError, TaskMeta, TrainSettings
 from rl_bench.agents.reference.tokens import encode_prompt
 
+_MODES = frozenset({"sft_only", "rl_only", "free", "multi"})
 _WHY_NOT: Mapping[str, str] = {
     "alpacaeval": "only a judge can tell how good an answer is",
     "deepsearchqa": "its prompts are plain text with stop strings, and rollouts here are chats",
     "humaneval": "a reward would mean running a model's code inside the agent",
     "webshop": "its prompts are made anew for every step, and rollouts here are growing chats",
 }
+
+
+def check_mode(job: Job) -> None:
+    """Says early whether the job's mode can be done on its tasks.
+
+    Raises:
+        SettingsError: The mode is unknown, or is reinforcement learning without a world.
+    """
+    if job.mode not in _MODES:
+        raise SettingsError(f"the reference agent does not know mode '{job.mode}'")
+    if job.mode == "rl_only":
+        check_world(job.tasks[0])
 
 
 def check_world(task: TaskMeta) -> None:

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from rl_bench.compose import compose
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.models.tiny import build_tiny
+from rl_bench.plan import expand
 from rl_bench.tasks.alfworld import AlfworldTask
 from rl_bench.tasks.base import Task
 from rl_bench.tasks.gsm8k.task import GSM8KTask
+from rl_bench.tasks.registry import make_task
 
 ROOT = Path(__file__).resolve().parents[3]
 SETTINGS = {
@@ -98,18 +101,39 @@ def _workspace(root: Path, *, kind: str, mode: str) -> Path:
     task, config = _task(kind, root / "cache")
     workspace = root / "workspace"
     task.write_train_data(workspace / "data")
+    _describe(workspace, [config], mode=mode)
+    return workspace
+
+
+def _shipped_workspace(root: Path, options: Sequence[str], *, mode: str) -> Path:
+    """A workspace with the tasks of ``conf/task``, few train items each."""
+    workspace = root / "workspace"
+    configs = [
+        expand(compose([f"task={option}", "task.num_train=4"]).experiment)[0].tasks[0]
+        for option in options
+    ]
+    for config in configs:
+        folder = workspace / "data" / config.name if len(configs) > 1 else workspace / "data"
+        make_task(config, cache=root / "cache").write_train_data(folder)
+    _describe(workspace, configs, mode=mode)
+    return workspace
+
+
+def _describe(workspace: Path, configs: Sequence[TaskConfig], *, mode: str) -> None:
     for name in ("output", "code"):
         (workspace / name).mkdir()
-    row = {
-        "name": config.name,
-        "kind": kind,
-        "protocol": config.protocol,
-        "max_steps": config.max_steps,
-        "max_tokens": config.max_tokens,
-    }
-    meta = {"mode": mode, "seed": 3, "tasks": [row], "budget_s": 60}
+    rows = [
+        {
+            "name": config.name,
+            "kind": config.kind,
+            "protocol": config.protocol,
+            "max_steps": config.max_steps,
+            "max_tokens": config.max_tokens,
+        }
+        for config in configs
+    ]
+    meta = {"mode": mode, "seed": 3, "tasks": rows, "budget_s": 60, "max_model_len": 700}
     (workspace / "run_meta.json").write_text(json.dumps(meta))
-    return workspace
 
 
 def _run(
@@ -186,12 +210,24 @@ def test_sft_stops_at_the_deadline_and_still_submits(tmp_path: Path, base: Path)
     assert [folder.name for folder in grader.submitted] == ["01-sft-1"]
 
 
-def test_a_setting_that_does_not_exist_ends_the_agent(tmp_path: Path, base: Path) -> None:
-    workspace = _workspace(tmp_path, kind="gsm8k", mode="sft_only")
-    meta = json.loads((workspace / "run_meta.json").read_text())
-    (workspace / "run_meta.json").write_text(json.dumps({**meta, "mode": "no_such_mode"}))
+@pytest.mark.slow
+def test_every_kind_of_task_can_be_fine_tuned_on(tmp_path: Path, base: Path) -> None:
+    tasks = ["humaneval", "alpacaeval_mini", "webshop_mini", "deepsearchqa_mini"]
+    workspace = _shipped_workspace(tmp_path, tasks, mode="multi")
+    grader = ScriptedGrader([1.0] * 8, remaining_s=600.0)
+    done = _run(workspace, base, grader, kind="humaneval")
+    assert done.returncode == 0, done.stderr
+    assert "sft: 16 demonstrations" in done.stdout
+    assert "answers do not fit 700 tokens" in done.stdout
+    weights = {(folder / "model.safetensors").read_bytes() for folder in grader.submitted}
+    assert len(grader.submitted) == 2 * len(tasks)
+    assert len(weights) == 2
+
+
+def test_no_model_is_loaded_for_a_task_without_rewards(tmp_path: Path) -> None:
+    workspace = _shipped_workspace(tmp_path, ["humaneval"], mode="rl_only")
     grader = ScriptedGrader([], remaining_s=60.0)
-    done = _run(workspace, base, grader, kind="gsm8k")
+    done = _run(workspace, tmp_path / "no_model", grader, kind="humaneval")
     assert done.returncode == 2
-    assert "no_such_mode" in done.stderr
+    assert "no reinforcement learning for kind 'humaneval'" in done.stderr
     assert not grader.submitted
