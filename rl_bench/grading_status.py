@@ -19,6 +19,7 @@ class Phase(StrEnum):
     LOADING = "loading"
     GENERATING = "generating"
     PLAYING = "playing"
+    EXECUTING = "executing"
     JUDGING = "judging"
     SCORING = "scoring"
 

@@ -195,14 +195,19 @@ async def _ask(
     The first turn states the task, so it stays.
     """
     kept = list(game.turns)
+    prompt = protocol.prompt(kept, game.observation, game.info)
     while True:
-        prompt = protocol.prompt(kept, game.observation, game.info)
         request = GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
         [completion] = await policy.generate([request])
         if completion.finish_reason is not FinishReason.PROMPT_TOO_LONG or len(kept) <= 1:
             return completion
-        num_dropped = max(1, (len(kept) - 1) // 4)
-        kept = [kept[0], *kept[1 + num_dropped :]]
+        too_long = prompt
+        while prompt == too_long and len(kept) > 1:  # a protocol may show the last turns only
+            num_dropped = max(1, (len(kept) - 1) // 4)
+            kept = [kept[0], *kept[1 + num_dropped :]]
+            prompt = protocol.prompt(kept, game.observation, game.info)
+        if prompt == too_long:
+            return completion
 
 
 def _flat(info: Mapping[str, object]) -> dict[str, Scalar]:

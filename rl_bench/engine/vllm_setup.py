@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+CPU_BLOCK_TOKENS = 32
 MIN_BATCHED_TOKENS = 2048
 """Tokens that one step of the engine may read, at least: vLLM's own default."""
 
@@ -107,6 +108,9 @@ def engine_arguments(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401
         # A prompt read in chunks discards a sample a chunk and rewinds the request's generator,
         # which torch cannot do on a CPU: a request with a seed would kill the engine.
         extra["enable_chunked_prefill"] = False
+        # Prompts of an episode grow by a few tokens a step, and only whole blocks are found again;
+        # 32 is the smallest size that the backend's kernels are made for (its default is 128).
+        extra["block_size"] = CPU_BLOCK_TOKENS
         extra["max_num_batched_tokens"] = max(MIN_BATCHED_TOKENS, options.max_model_len)
         if options.tensor_parallel_size == 1:
             extra["distributed_executor_backend"] = "uni"

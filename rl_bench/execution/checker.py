@@ -17,6 +17,7 @@ from pathlib import Path
 from rl_bench.errors import EnvironmentFailure, PreflightError
 from rl_bench.execution.base import FunctionTest, Isolation, Limits, Outcome, Verdict
 from rl_bench.execution.checker_process import START_LIMIT_S, Job, write_job
+from rl_bench.grading_status import OnItem
 
 GRACE_S = 5.0
 """From the end of a check's time to the end of its process, should it not see that by itself."""
@@ -65,9 +66,11 @@ class ProcessChecker:
         raise AssertionError("unreachable")
 
     async def check_all(
-        self, items: Sequence[tuple[str, FunctionTest]]
+        self, items: Sequence[tuple[str, FunctionTest]], *, on_verdict: OnItem = lambda: None
     ) -> list[Verdict | EnvironmentFailure]:
         """Checks many, `num_at_once` at a time; results are in order.
+
+        ``on_verdict`` is called as each is checked.
 
         Raises:
             PreflightError: As for `isolation`.
@@ -78,6 +81,8 @@ class ProcessChecker:
             # Found out once, before many ask for it at the same time.
             await loop.run_in_executor(threads, lambda: self.isolation)
             checks = [loop.run_in_executor(threads, self._attempt, *item) for item in items]
+            for check in checks:
+                check.add_done_callback(lambda _: on_verdict())
             return list(await asyncio.gather(*checks))
         finally:
             # A cancelled evaluation must neither wait here nor start what is still queued.

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 
 from rl_bench.config import JudgeConfig
 from rl_bench.engine.base import Completion, GenerationRequest
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -100,10 +101,15 @@ class EvalContext(Protocol):
     Attributes:
         repeat: 0 for a checkpoint's first grading, 1, 2, … when it is graded again for the noise:
             it seeds whatever is random, and keeps a judge's earlier votes from being reused.
+        tally: Where a task counts long work of its own, for those who wait; what it asks for here
+            is counted already.
     """
 
     @property
     def repeat(self) -> int: ...
+
+    @property
+    def tally(self) -> Tally: ...
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Completions of the checkpoint under evaluation, in order."""

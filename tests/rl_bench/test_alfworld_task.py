@@ -17,6 +17,7 @@ from envs.protocols import get_protocol, protocol_spec
 from rl_bench.config import DataSource, JudgeConfig, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.alfworld import AlfworldTask
@@ -73,6 +74,7 @@ class Player:
     """An `EvalContext` that plays real episodes with a scripted model."""
 
     repeat = 0
+    tally = Tally("r", task="t")
 
     def __init__(self, model: "WalkthroughModel", *, break_first: int = 0) -> None:
         self.model = model

@@ -1,15 +1,16 @@
 """Turn-taking over the real ALFWorld engine: experts win, the history is cut, errors are kept."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from envs.alfworld import ALFWorldEnv
 from envs.alfworld_expert import expert_trajectory
 from envs.alfworld_games import generate_games
-from envs.protocol import PromptProtocol
+from envs.protocol import NO_INFO, Prompt, PromptProtocol, Turn
 from envs.protocol_chat import ChatProtocol
 from envs.protocol_react import KINDS
 from envs.protocols import get_protocol
@@ -27,11 +28,13 @@ class ScriptedPolicy:
         self.actions = list(actions)
         self.max_messages = max_messages
         self.requests: list[GenerationRequest] = []
+        self.num_refused = 0
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         [request] = requests
         assert request.messages is not None
         if len(request.messages) > self.max_messages:
+            self.num_refused += 1
             return [self._completion("", FinishReason.PROMPT_TOO_LONG)]
         self.requests.append(request)
         return [self._completion(self.actions.pop(0), FinishReason.STOP)]
@@ -100,6 +103,24 @@ async def test_a_full_context_drops_the_oldest_turns_but_the_task(
     first = [request.messages[0] for request in policy.requests if request.messages]
     assert all(message == first[0] for message in first), "the task stays in every prompt"
     assert max(len(request.messages or ()) for request in policy.requests) <= 6
+
+
+class LastTurnOnly(ChatProtocol):
+    """Shows one past turn, however many there are."""
+
+    def prompt(
+        self, turns: Sequence[Turn], observation: str, info: Mapping[str, Any] = NO_INFO
+    ) -> Prompt:
+        return super().prompt(turns[-1:], observation, info)
+
+
+async def test_a_prompt_that_did_not_fit_is_not_asked_again(env: ALFWorldEnv, game: Path) -> None:
+    policy = ScriptedPolicy(["look"], max_messages=2)
+    spec = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=16), max_steps=9)
+    episode = Episode(episode_id="e", env_id="x", env_kwargs={}, options={"game": str(game)})
+    outcome = await play_episode(env, episode, policy=policy, protocol=LastTurnOnly(), spec=spec)
+    assert (outcome.num_steps, outcome.detail["ended_by"]) == (1, "context_window")
+    assert policy.num_refused == 1
 
 
 async def test_a_window_too_small_for_the_task_ends_the_episode(

@@ -17,6 +17,7 @@ from rl_bench.engine.base import Completion, FinishReason
 from rl_bench.errors import ConfigError, EnvironmentFailure, PreflightError
 from rl_bench.execution.base import MIB, Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker
+from rl_bench.grading_status import Phase
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
 from rl_bench.tasks.humaneval.data import NUM_TRAIN, Row, read_rows
 from rl_bench.tasks.humaneval.prompts import BASE_STOP, PROBLEM, PromptStyle, program, request
@@ -160,12 +161,14 @@ class HumanEvalTask:
                 for row in rows
             ]
         )
-        verdicts = await ProcessChecker(limits=self._limits).check_all(
-            [
-                (program(row, completion.text, style=self._style), row.function_test)
-                for row, completion in zip(rows, completions, strict=True)
-            ]
-        )
+        programs = [
+            (program(row, completion.text, style=self._style), row.function_test)
+            for row, completion in zip(rows, completions, strict=True)
+        ]
+        with context.tally.stage(Phase.EXECUTING, len(programs)) as on_verdict:
+            verdicts = await ProcessChecker(limits=self._limits).check_all(
+                programs, on_verdict=on_verdict
+            )
         seconds = time.monotonic() - started
         items = [
             _outcome(row, completion, verdict, duration_s=seconds)

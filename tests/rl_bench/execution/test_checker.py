@@ -127,7 +127,11 @@ def test_a_start_that_fails_is_no_verdict(best: Isolation) -> None:
 async def test_many_at_once_keep_their_order_and_their_failures(best: Isolation) -> None:
     test = make_test("assert candidate() % 2 == 0")
     programs = [(f"def f(): return {number}", test) for number in range(5)]
-    found = await ProcessChecker(limits=Limits()).check_all([*programs, ("", test)])
+    told: list[None] = []
+    found = await ProcessChecker(limits=Limits()).check_all(
+        [*programs, ("", test)], on_verdict=lambda: told.append(None)
+    )
+    assert len(told) == len(found)
     outcomes = [item.outcome for item in found if isinstance(item, Verdict)]
     assert outcomes == [Outcome.PASSED, Outcome.WRONG] * 2 + [Outcome.PASSED, Outcome.REFUSED]
     broken = ProcessChecker(limits=Limits(memory_bytes=1 << 20), isolation=best)

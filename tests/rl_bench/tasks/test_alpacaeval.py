@@ -13,6 +13,7 @@ import pytest
 from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge, Judged, JudgeReply, JudgeRequest, JudgeUsage, Votes
 from rl_bench.judges.pool import JudgePool
 from rl_bench.tasks.alpacaeval.data import builtin_instructions, builtin_train
@@ -106,6 +107,8 @@ def outputs(prompt: str) -> tuple[str, str]:
 
 class ScriptedContext:
     """Answers each instruction with what ``answer`` says, and lends ``judge``."""
+
+    tally = Tally("r", task="t")
 
     def __init__(self, answer: Callable[[str], str], judge: Judge, *, repeat: int = 0) -> None:
         self.answer = answer

@@ -17,6 +17,7 @@ from envs.search.backends import key_variable
 from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 from rl_bench.judges.pool import JudgePool
 from rl_bench.rollout import RolloutSpec, play_episode
@@ -58,6 +59,8 @@ def _stopped(text: str, stop: Sequence[str]) -> str:
 
 class PlayingContext:
     """Plays episodes as a rollout worker does, and judges with ``pool``."""
+
+    tally = Tally("r", task="t")
 
     def __init__(self, act: Act, pool: Judge | None = None, *, repeat: int = 0) -> None:
         self.policy = Policy(act)

@@ -9,6 +9,7 @@ import pytest
 from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 from rl_bench.tasks.base import Episode, ItemOutcome
 from rl_bench.tasks.gsm8k.data import read_rows
@@ -47,6 +48,7 @@ class ScriptedContext:
     """Answers each prompt's last message, or text, with what ``answer`` says."""
 
     repeat = 0
+    tally = Tally("r", task="t")
 
     def __init__(self, answer: Callable[[str], str]) -> None:
         self.answer = answer

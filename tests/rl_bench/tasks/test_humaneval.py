@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, EnvironmentFailure, PreflightError
 from rl_bench.execution.base import Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker, best_isolation
+from rl_bench.grading_status import OnItem, Phase, Tally
 from rl_bench.judges.base import Judge
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 from rl_bench.tasks.humaneval.data import NUM_ROWS, NUM_TRAIN, Row, read_rows
@@ -72,6 +74,20 @@ def make_task(
     return HumanEvalTask(config)
 
 
+class ToldTally(Tally):
+    """Keeps what it said at the end of each stage."""
+
+    def __init__(self) -> None:
+        super().__init__("r", task="t")
+        self.told: list[str] = []
+
+    @contextmanager
+    def stage(self, phase: Phase, total: int) -> Iterator[OnItem]:
+        with super().stage(phase, total) as on_item:
+            yield on_item
+            self.told.append(str(self.status()))
+
+
 class ScriptedContext:
     """Answers request number ``i`` with ``answers[i]``."""
 
@@ -80,6 +96,7 @@ class ScriptedContext:
     def __init__(self, answers: Sequence[str]) -> None:
         self.answers = answers
         self.requests: list[GenerationRequest] = []
+        self.tally = ToldTally()
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         self.requests = list(requests)
@@ -164,7 +181,9 @@ async def test_every_item_says_how_it_ended(folder: Path) -> None:
         "",
         "import os\nos._exit(0)",
     ]
-    result = await task.evaluate(ScriptedContext(answers))
+    context = ScriptedContext(answers)
+    result = await task.evaluate(context)
+    assert context.tally.told == ["executing 6 of 6"]
     assert [item.detail["outcome"] for item in result.items] == [
         *("passed", "wrong", "error", "timed_out", "refused", "error")
     ]

@@ -16,6 +16,7 @@ from envs.webshop_shop import ShopSettings, open_shop
 from rl_bench.config import DataSource, JudgeConfig, TaskConfig
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
@@ -50,6 +51,7 @@ class Player:
     """An `EvalContext` that plays real episodes with a scripted model."""
 
     repeat = 0
+    tally = Tally("r", task="t")
 
     def __init__(self, model: "Shopper", *, num_broken: int = 0) -> None:
         self.model = model
