@@ -223,7 +223,7 @@ def test_tests_are_not_in_the_programs_memory(isolation: Isolation) -> None:
 
 
 def test_the_search_finds_what_is_there() -> None:
-    """In a Python of its own: other tests' libraries leave objects that break when they are added."""
+    """In a Python of its own: other tests leave objects there that break when they are added."""
     code = f"SECRET = {SECRET!r}\nexec({SEARCH!r})\nprint(f(1))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
