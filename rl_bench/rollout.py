@@ -6,20 +6,22 @@ policy, and process boundaries to `actors.rollout_worker`.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import gymnasium
 
-from envs.protocol import PromptProtocol, Turn
+from envs.protocol import Prompt, PromptProtocol, Turn
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
     GenerationRequest,
     Sampling,
+    num_chars,
 )
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus, Scalar
 
@@ -107,6 +109,7 @@ class _Game:
         self.info: Mapping[str, Any] = {}
         self.is_over = False
         self.num_tokens = 0
+        self.window = _Window()
         self._reward = 0.0
         self._detail: dict[str, Scalar] = {}
 
@@ -190,24 +193,56 @@ async def _choose(
 async def _ask(
     game: _Game, *, policy: Policy, protocol: PromptProtocol, sampling: Sampling
 ) -> Completion:
-    """Asks for the next action; drops the oldest turns but the first until the prompt fits.
+    """Asks for the next action with the longest history that fits; see `_shorter_and_shorter`."""
+    requests = [
+        GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
+        for prompt in _shorter_and_shorter(game, protocol)
+    ]
+    for request in requests:
+        if game.window.seems_too_small_for(request) and request is not requests[-1]:
+            continue
+        [completion] = await policy.generate([request])
+        game.window.learn(request, completion)
+        if completion.finish_reason is not FinishReason.PROMPT_TOO_LONG:
+            break
+    return completion
 
-    The first turn states the task, so it stays.
+
+def _shorter_and_shorter(game: _Game, protocol: PromptProtocol) -> Iterator[Prompt]:
+    """The prompt with all turns, then with a quarter fewer of the oldest, and so on.
+
+    The first turn states the task, so it stays. A protocol may show the last turns only: prompts
+    that are equal count once.
     """
     kept = list(game.turns)
-    prompt = protocol.prompt(kept, game.observation, game.info)
+    shown: Prompt | None = None
     while True:
-        request = GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
-        [completion] = await policy.generate([request])
-        if completion.finish_reason is not FinishReason.PROMPT_TOO_LONG or len(kept) <= 1:
-            return completion
-        too_long = prompt
-        while prompt == too_long and len(kept) > 1:  # a protocol may show the last turns only
-            num_dropped = max(1, (len(kept) - 1) // 4)
-            kept = [kept[0], *kept[1 + num_dropped :]]
-            prompt = protocol.prompt(kept, game.observation, game.info)
-        if prompt == too_long:
-            return completion
+        prompt = protocol.prompt(kept, game.observation, game.info)
+        if prompt != shown:
+            yield prompt
+        if len(kept) <= 1:
+            return
+        shown = prompt
+        kept = [kept[0], *kept[1 + max(1, (len(kept) - 1) // 4) :]]
+
+
+class _Window:
+    """What an episode has learnt of the context window, to spare prompts that cannot fit."""
+
+    MARGIN = 1.2
+    """Prompts of one episode differ in tokens a character by less."""
+
+    def __init__(self) -> None:
+        self._max_tokens = math.inf
+        self._tokens_per_char = 0.0
+
+    def learn(self, request: GenerationRequest, completion: Completion) -> None:
+        self._tokens_per_char = completion.num_prompt_tokens / max(1, num_chars(request))
+        if completion.max_prompt_tokens:
+            self._max_tokens = completion.max_prompt_tokens
+
+    def seems_too_small_for(self, request: GenerationRequest) -> bool:
+        return num_chars(request) * self._tokens_per_char > self.MARGIN * self._max_tokens
 
 
 def _flat(info: Mapping[str, object]) -> dict[str, Scalar]:

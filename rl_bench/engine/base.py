@@ -39,6 +39,12 @@ class GenerationRequest:
             raise ValueError("a request has either messages or text")
 
 
+def num_chars(request: GenerationRequest) -> int:
+    """Characters of a prompt, without what a chat template adds."""
+    messages = request.messages or ()
+    return len(request.text or "") + sum(len(message["content"]) for message in messages)
+
+
 class FinishReason(StrEnum):
     """Why a completion ended. ``PROMPT_TOO_LONG``: nothing was generated, shorten the prompt."""
 
@@ -49,12 +55,16 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """An engine's answer: decoded text, token counts and why it ended."""
+    """An engine's answer: decoded text, token counts and why it ended.
+
+    ``max_prompt_tokens`` comes with ``PROMPT_TOO_LONG``: the most that would have fitted.
+    """
 
     text: str
     num_prompt_tokens: int
     num_tokens: int
     finish_reason: FinishReason
+    max_prompt_tokens: int = 0
 
 
 class LoadKind(StrEnum):

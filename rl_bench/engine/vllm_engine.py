@@ -26,6 +26,7 @@ from rl_bench.engine.base import (
     LoadKind,
     LoadReport,
     Sampling,
+    num_chars,
 )
 from rl_bench.engine.vllm_process import VllmProcess
 from rl_bench.engine.vllm_setup import VllmOptions
@@ -44,8 +45,8 @@ SWAP_TIMEOUT_S = 300.0
 
 ALIVE_CHECK_S = 1.0
 
-MAX_ENCODED_IN_PLACE = 4
-"""More prompts than these are encoded in a thread."""
+MAX_CHARS_IN_PLACE = 2000
+"""Longer prompts are encoded in a thread, which costs as much as encoding this."""
 
 NUM_STARTS = 2
 """Attempts at a cold start: the first can lose a port or memory to a neighbour."""
@@ -191,7 +192,7 @@ class VllmEngine:
     async def _complete_all(
         self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnItem
     ) -> list[Completion]:
-        if len(requests) > MAX_ENCODED_IN_PLACE:  # other episodes' requests go on meanwhile
+        if sum(map(num_chars, requests)) > MAX_CHARS_IN_PLACE:  # other requests go on meanwhile
             prompts = await asyncio.to_thread(loaded.tokenizer.encode, requests)
         else:
             prompts = loaded.tokenizer.encode(requests)
@@ -214,6 +215,7 @@ class VllmEngine:
                 num_prompt_tokens=len(prompt),
                 num_tokens=0,
                 finish_reason=FinishReason.PROMPT_TOO_LONG,
+                max_prompt_tokens=self._options.max_model_len - 1,
             )
         watch = loaded.tokenizer.watch(request.sampling.stop)
         params = _sampling_params(request.sampling, room=room, stop_ids=loaded.tokenizer.stop_ids)

@@ -214,3 +214,45 @@ async def test_examples_that_do_not_fit_end_the_episode_and_nothing_else(
     outcome = await play_react(env, game, policy, react)
     assert (outcome.status, outcome.score, outcome.num_steps) == (ItemStatus.OK, 0.0, 0)
     assert outcome.detail["ended_by"] == "context_window"
+
+
+class CountingPolicy:
+    """Has a window of so many words, and tells it, as an engine does."""
+
+    def __init__(self, max_words: int) -> None:
+        self.max_words = max_words
+        self.num_asked = 0
+        self.shown: list[int] = []
+
+    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        self.num_asked += 1
+        [request] = requests
+        messages = request.messages or ()
+        num_words = sum(len(message["content"].split()) for message in messages)
+        fits = num_words <= self.max_words
+        if fits:
+            self.shown.append(len(messages))
+        return [
+            Completion(
+                text="look",
+                num_prompt_tokens=num_words,
+                num_tokens=1,
+                finish_reason=FinishReason.STOP if fits else FinishReason.PROMPT_TOO_LONG,
+                max_prompt_tokens=0 if fits else self.max_words,
+            )
+        ]
+
+
+async def test_prompts_that_cannot_fit_are_not_asked(
+    env: ALFWorldEnv, game: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = CountingPolicy(max_words=150)
+    with monkeypatch.context() as patch:
+        patch.setattr("rl_bench.rollout._Window.MARGIN", 1e9)
+        spec = RolloutSpec(protocol="chat", sampling=Sampling(max_tokens=4), max_steps=40)
+        episode = Episode(episode_id="e", env_id="x", env_kwargs={}, options={"game": str(game)})
+        await play_episode(env, episode, policy=patient, protocol=CHAT, spec=spec)
+    quick = CountingPolicy(max_words=150)
+    await play_episode(env, episode, policy=quick, protocol=CHAT, spec=spec)
+    assert quick.shown == patient.shown, "the same histories are shown"
+    assert quick.num_asked < 0.8 * patient.num_asked
