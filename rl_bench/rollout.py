@@ -194,12 +194,12 @@ async def _ask(
     game: _Game, *, policy: Policy, protocol: PromptProtocol, sampling: Sampling
 ) -> Completion:
     """Asks for the next action with the longest history that fits; see `_shorter_and_shorter`."""
-    requests = [
-        GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
-        for prompt in _shorter_and_shorter(game, protocol)
-    ]
-    for request in requests:
-        if game.window.seems_too_small_for(request) and request is not requests[-1]:
+    shorter = _shorter_and_shorter(game, protocol)
+    prompt: Prompt | None = next(shorter)
+    while prompt is not None:
+        request = GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
+        prompt = next(shorter, None)
+        if prompt is not None and game.window.seems_too_small_for(request):
             continue
         [completion] = await policy.generate([request])
         game.window.learn(request, completion)
@@ -229,8 +229,8 @@ def _shorter_and_shorter(game: _Game, protocol: PromptProtocol) -> Iterator[Prom
 class _Window:
     """What an episode has learnt of the context window, to spare prompts that cannot fit."""
 
-    MARGIN = 1.2
-    """Prompts of one episode differ in tokens a character by less."""
+    MARGIN = 1.05
+    """Prompts of one step differ in tokens a character by less."""
 
     def __init__(self) -> None:
         self._max_tokens = math.inf

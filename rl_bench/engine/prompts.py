@@ -3,7 +3,8 @@
 A submission may bring its own tokenizer, chat template and end-of-sequence token, so none of this
 is left to an engine, which keeps what it started with. Template policy: the checkpoint's own chat
 template with a generation prompt; a checkpoint without one gets the messages' contents, one a
-paragraph. Stop strings are looked for as tokens arrive, and cut from the text.
+paragraph. Stop strings are cut from the text: single characters end at the tokens that hold them,
+longer ones are looked for as tokens arrive.
 """
 
 import json
@@ -49,6 +50,7 @@ class CheckpointTokenizer:
                 file="tokenizer_config.json",
             ) from error
         self.stop_ids = _stop_ids(folder, self._tokenizer)
+        self._ids_that_end: dict[tuple[str, ...], frozenset[int]] = {}
         self.encode_chats([({"role": "user", "content": "Hello"},)])
 
     def encode(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
@@ -95,6 +97,25 @@ class CheckpointTokenizer:
         if ids and ids[-1] in self.stop_ids:
             ids.pop()
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+    def ids_that_end(self, stop: tuple[str, ...]) -> frozenset[int] | None:
+        """The tokens whose text holds one of ``stop``, if that is how each must appear.
+
+        A single character always lies within one token, so an engine can end at these tokens by
+        itself. ``None`` for longer strings, and for a tokenizer without a fast backend.
+        """
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None or any(len(text) != 1 or not text.isascii() for text in stop):
+            return None
+        if stop not in self._ids_that_end:
+            ids = range(len(self._tokenizer))
+            texts = backend.decode_batch([[token] for token in ids], skip_special_tokens=True)
+            self._ids_that_end[stop] = frozenset(
+                token
+                for token, text in zip(ids, texts, strict=True)
+                if any(c in text for c in stop)
+            )
+        return self._ids_that_end[stop]
 
     def watch(self, stop: tuple[str, ...]) -> "StopWatch":
         """A watch for ``stop`` strings over one answer."""

@@ -218,7 +218,14 @@ class VllmEngine:
                 max_prompt_tokens=self._options.max_model_len - 1,
             )
         watch = loaded.tokenizer.watch(request.sampling.stop)
-        params = _sampling_params(request.sampling, room=room, stop_ids=loaded.tokenizer.stop_ids)
+        ending = loaded.tokenizer.ids_that_end(request.sampling.stop)
+        params = _sampling_params(
+            request.sampling,
+            room=room,
+            stop_ids=loaded.tokenizer.stop_ids | (ending or frozenset()),
+            # A longer stop string is watched for token by token; else one message is cheaper.
+            streams=ending is None,
+        )
         reason = FinishReason.LENGTH
         text: str | None = None
         async with contextlib.aclosing(self._stream(prompt, params)) as outputs:
@@ -379,12 +386,12 @@ class VllmEngine:
             await process.stop()
 
 
-def _sampling_params(sampling: Sampling, *, room: int, stop_ids: frozenset[int]) -> Any:  # noqa: ANN401
+def _sampling_params(
+    sampling: Sampling, *, room: int, stop_ids: frozenset[int], streams: bool
+) -> Any:  # noqa: ANN401
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
-    # A stop string is watched for token by token; without one a single message is cheaper.
-    kind = RequestOutputKind.DELTA if sampling.stop else RequestOutputKind.FINAL_ONLY
     return SamplingParams(
         max_tokens=min(sampling.max_tokens, room),
         temperature=sampling.temperature,
@@ -392,5 +399,5 @@ def _sampling_params(sampling: Sampling, *, room: int, stop_ids: frozenset[int])
         seed=sampling.seed,
         stop_token_ids=sorted(stop_ids),
         detokenize=False,
-        output_kind=kind,
+        output_kind=RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY,
     )

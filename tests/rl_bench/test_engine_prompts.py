@@ -166,3 +166,19 @@ def test_the_canary_expects_change_where_weights_changed() -> None:
 
 def test_gap_is_a_mean() -> None:
     assert mean_gap([0.0, 1.0], [1.0, 1.0]) == 0.5
+
+
+def test_a_single_character_ends_at_the_tokens_that_hold_it(folder: Path) -> None:
+    tokenizer = CheckpointTokenizer(folder)
+    ending = tokenizer.ids_that_end(("\n",))
+    assert ending
+    ids = tokenizer.encode([text_request("take the apple\nthen look\n\nand go")])[0]
+    text = ""
+    for token in ids:
+        text = tokenizer.decode(ids[: ids.index(token) + 1])
+        if token in ending:
+            break
+    assert text.startswith("take the apple\n")
+    assert not ending & tokenizer.stop_ids
+    assert tokenizer.ids_that_end(("\n\n",)) is None
+    assert tokenizer.ids_that_end(()) == frozenset()
