@@ -255,6 +255,10 @@ async def look_around(engine: VllmEngine, story: Story) -> None:
         GenerationRequest(text=PROMPTS[longest], sampling=Sampling(max_tokens=16, stop=(stop,))),
     )
     story.completions["stop"] = story.completions.pop(f"stop {stop}")
+    await ask(
+        "stop at a character",
+        GenerationRequest(text=PROMPTS[longest], sampling=Sampling(max_tokens=16, stop=(text[3],))),
+    )
     sampled = [
         # Long and many: more tokens than the engine reads in a step.
         GenerationRequest(text=p * 2, sampling=Sampling(max_tokens=8, temperature=1.0, seed=7))
@@ -404,6 +408,13 @@ def test_a_stop_string_ends_the_answer(story: Story) -> None:
     (whole,), (cut,) = story.completions["whole"], story.completions["stop"]
     assert cut.finish_reason is FinishReason.STOP
     assert cut.text == whole.text[: whole.text.find(whole.text[3:5])]
+    assert 0 < cut.num_tokens <= whole.num_tokens
+
+
+def test_one_character_ends_the_answer(story: Story) -> None:
+    (whole,), (cut,) = story.completions["whole"], story.completions["stop at a character"]
+    assert cut.finish_reason is FinishReason.STOP
+    assert cut.text == whole.text[: whole.text.find(whole.text[3])]
     assert 0 < cut.num_tokens <= whole.num_tokens
 
 
