@@ -2,7 +2,8 @@
 
 One task at a time, all ways on the same checkpoint, items and engine settings, one after the other:
 
-    warm      snapshot, hash and weights into the warm grader, then the task as a sweep grades it
+    warm      snapshot, hash and weights into the warm grader, then the task as a sweep grades it;
+              another checkpoint was graded on it before, as a run's baseline is
     published a fresh engine, then one episode at a time with batch size one; for ALFWorld in the
               stock environment. Timed on the first ``--slow-items`` and scaled, the start counted
               once
@@ -141,9 +142,8 @@ def warm(scene: Scene, checkpoint: Path) -> tuple[Evaluation, float]:
             scene.experiment.grader, cache=scene.experiment.paths.cache, logs=paths.logs
         )
         pool = grading.pool
-        # A few items first: every process has started and imported what it needs.
-        few = scene.task.model_copy(update={"num_eval": 4})
-        ray.get(pool.grade.remote(_job(scene, base, content_hash(base), few)))
+        # A run's baseline comes first: processes have started, games are translated on disk.
+        ray.get(pool.grade.remote(_job(scene, base, content_hash(base), scene.task)))
         started = time.monotonic()
         snapshot = store.take("output/model")
         job = _job(scene, snapshot.folder, snapshot.content_hash, scene.task)
