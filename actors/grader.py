@@ -15,6 +15,7 @@ from functools import partial
 from statistics import fmean
 from typing import Protocol
 
+from actors.exchange import AnswerDesk, Answered, Asked
 from rl_bench.config import GraderConfig, JudgeConfig, ModelConfig, TaskConfig
 from rl_bench.engine.base import (
     Completion,
@@ -22,7 +23,9 @@ from rl_bench.engine.base import (
     GenerationRequest,
     LoadKind,
     LoadReport,
+    OnCompletion,
     Sampling,
+    ignore_completion,
 )
 from rl_bench.errors import GraderError
 from rl_bench.events import Evaluation, Item
@@ -74,7 +77,9 @@ class _Context:
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         with self.tally.stage(Phase.GENERATING, len(requests)) as on_item:
-            return await self.grader.generate(self.lease, requests, on_completion=on_item)
+            return await self.grader.generate(
+                self.lease, requests, on_completion=lambda _index, _completion: on_item()
+            )
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
         spec = RolloutSpec(
@@ -121,6 +126,7 @@ class Grader:
         self._busy = asyncio.Lock()
         self._leases = itertools.count(1)
         self._lease: int | None = None
+        self._desk: AnswerDesk | None = None
         self._tally: Tally | None = None
 
     def __repr__(self) -> str:
@@ -136,6 +142,7 @@ class Grader:
         """
         async with self._busy:
             self._lease = lease = next(self._leases)
+            self._desk = AnswerDesk(partial(self.generate, lease))
             try:
                 async with asyncio.timeout(self._config.evaluation_timeout_s):
                     return await self._grade(job, lease=lease)
@@ -149,7 +156,8 @@ class Grader:
                 await self._drop_engine()
                 raise
             finally:
-                self._lease = self._tally = None
+                self._desk.close()
+                self._lease = self._tally = self._desk = None
 
     async def status(self) -> GradingStatus | None:
         """How far the present evaluation is, ``None`` between evaluations; never waits for it."""
@@ -160,7 +168,7 @@ class Grader:
         lease: int,
         requests: Sequence[GenerationRequest],
         *,
-        on_completion: OnItem = lambda: None,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         """Completions of the checkpoint that ``lease`` was given for.
 
@@ -170,6 +178,16 @@ class Grader:
         if lease != self._lease or self._engine is None:
             raise GraderError(f"lease {lease} is over")
         return await self._engine.generate(requests, on_completion=on_completion)
+
+    async def exchange(self, lease: int, asker: str, asked: Asked) -> Answered:
+        """Takes a worker's requests and returns what has been answered to it; see `AnswerDesk`.
+
+        Raises:
+            GraderError: The lease is over.
+        """
+        if lease != self._lease or self._desk is None:
+            raise GraderError(f"lease {lease} is over")
+        return await self._desk.exchange(asker, asked)
 
     def judge(self, config: JudgeConfig) -> Judge:
         """The judge for ``config``, made once and kept."""

@@ -1,15 +1,19 @@
 """What crosses between Ray actors: errors unwrapped, and handles behind the domain's Protocols."""
 
 import asyncio
+import os
 import time
+import uuid
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
+from actors.exchange import Answered, Asked, Asker
 from actors.rollout_worker import WorkerLost
 from rl_bench.engine.base import Completion, GenerationRequest
 from rl_bench.errors import GraderError, RlBenchError
@@ -78,16 +82,35 @@ async def _until_restarted(actor: Handle) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemotePolicy:
-    """A `rl_bench.rollout.Policy` that asks a grader under a lease."""
+    """A `rl_bench.rollout.Policy` that asks a grader under a lease.
+
+    All that a process holds for one lease ask together.
+    """
 
     grader: Handle
     lease: int
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        try:
-            return await result_of(self.grader.generate.remote(self.lease, list(requests)))
-        except RayError as error:
-            raise GraderError(f"the grader was lost: {type(error).__name__}: {error}") from error
+        return await _asker(self.grader, self.lease).generate(requests)
+
+
+_ASKERS: dict[str, tuple[int, Asker]] = {}
+"""Each grader's latest lease and who asks under it, in this process."""
+
+
+def _asker(grader: Handle, lease: int) -> Asker:
+    key: str = grader._actor_id.hex()
+    if key not in _ASKERS or _ASKERS[key][0] != lease:
+        name = f"{os.getpid()}-{uuid.uuid4().hex}"
+        _ASKERS[key] = lease, Asker(partial(_exchange, grader, lease, name))
+    return _ASKERS[key][1]
+
+
+async def _exchange(grader: Handle, lease: int, name: str, asked: Asked) -> Answered:
+    try:
+        return await result_of(grader.exchange.remote(lease, name, asked))
+    except RayError as error:
+        raise GraderError(f"the grader was lost: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

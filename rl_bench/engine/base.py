@@ -5,14 +5,13 @@ An engine holds one loaded checkpoint and answers requests for it. Prompts are t
 bring another one than the base model's. Engines know nothing of tasks, scores or Ray.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from envs.protocol import ChatMessage
-from rl_bench.grading_status import OnItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +85,14 @@ class LoadReport:
     seconds: float
 
 
+OnCompletion: TypeAlias = Callable[[int, Completion], None]
+"""Told the index of a request, and its completion."""
+
+
+def ignore_completion(_index: int, _completion: Completion) -> None:
+    """For who waits for all."""
+
+
 class Engine(Protocol):
     """An inference engine that holds one checkpoint at a time."""
 
@@ -99,11 +106,14 @@ class Engine(Protocol):
         ...
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         """Answers ``requests`` concurrently; ``result[i]`` belongs to ``requests[i]``.
 
-        ``on_completion`` is called as each is answered, in whatever order that happens.
+        ``on_completion`` gets the index and the completion of each as it is answered.
 
         Raises:
             GraderError: The engine died or refused.

@@ -15,6 +15,7 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -25,13 +26,14 @@ from rl_bench.engine.base import (
     GenerationRequest,
     LoadKind,
     LoadReport,
+    OnCompletion,
     Sampling,
+    ignore_completion,
     num_chars,
 )
 from rl_bench.engine.vllm_process import VllmProcess
 from rl_bench.engine.vllm_setup import VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
-from rl_bench.grading_status import OnItem
 
 if TYPE_CHECKING:
     from rl_bench.engine.canary import Canary, CanaryVerdict
@@ -124,7 +126,10 @@ class VllmEngine:
         return LoadReport(kind=kind, seconds=time.monotonic() - started)
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         """Answers ``requests`` concurrently; see `Engine.generate`.
 
@@ -190,7 +195,7 @@ class VllmEngine:
             task.cancel()
 
     async def _complete_all(
-        self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnItem
+        self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnCompletion
     ) -> list[Completion]:
         if sum(map(num_chars, requests)) > MAX_CHARS_IN_PLACE:  # other requests go on meanwhile
             prompts = await asyncio.to_thread(loaded.tokenizer.encode, requests)
@@ -201,8 +206,8 @@ class VllmEngine:
                 group.create_task(self._complete(loaded, request, prompt))
                 for request, prompt in zip(requests, prompts, strict=True)
             ]
-            for task in tasks:
-                task.add_done_callback(lambda _: on_completion())
+            for index, task in enumerate(tasks):
+                task.add_done_callback(partial(_tell, on_completion, index))
         return [task.result() for task in tasks]
 
     async def _complete(
@@ -384,6 +389,11 @@ class VllmEngine:
         process, self._process, self._loaded = self._process, None, None
         if process is not None:
             await process.stop()
+
+
+def _tell(on_completion: OnCompletion, index: int, task: "asyncio.Task[Completion]") -> None:
+    if not task.cancelled() and task.exception() is None:
+        on_completion(index, task.result())
 
 
 def _sampling_params(

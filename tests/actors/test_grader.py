@@ -14,7 +14,9 @@ from rl_bench.engine.base import (
     GenerationRequest,
     LoadKind,
     LoadReport,
+    OnCompletion,
     Sampling,
+    ignore_completion,
 )
 from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.events import Evaluation
@@ -55,20 +57,18 @@ class EchoEngine:
         return LoadReport(kind=LoadKind.WARM, seconds=0.5)
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
         await asyncio.sleep(self.delay_s)
-        for _ in requests:
-            on_completion()
-        return [
-            Completion(
-                text=self.content,
-                num_prompt_tokens=1,
-                num_tokens=1,
-                finish_reason=FinishReason.STOP,
-            )
-            for _ in requests
-        ]
+        said = Completion(
+            text=self.content, num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP
+        )
+        for index, _ in enumerate(requests):
+            on_completion(index, said)
+        return [said for _ in requests]
 
     async def close(self) -> None:
         self.is_closed = True

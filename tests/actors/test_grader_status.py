@@ -17,7 +17,9 @@ from rl_bench.engine.base import (
     GenerationRequest,
     LoadKind,
     LoadReport,
+    OnCompletion,
     Sampling,
+    ignore_completion,
 )
 from rl_bench.errors import GraderError
 from rl_bench.grading import GradeJob
@@ -123,14 +125,17 @@ class _Engine:
         return LoadReport(kind=LoadKind.COLD, seconds=0.0)
 
     async def generate(
-        self, requests: Sequence[GenerationRequest], *, on_completion: OnItem = lambda: None
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        on_completion: OnCompletion = ignore_completion,
     ) -> list[Completion]:
-        for _ in requests:
-            on_completion()
-            await self._scene.note()
         said = Completion(
             text="", num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP
         )
+        for index, _ in enumerate(requests):
+            on_completion(index, said)
+            await self._scene.note()
         return [said for _ in requests]
 
     async def close(self) -> None: ...

@@ -266,9 +266,9 @@ async def look_around(engine: VllmEngine, story: Story) -> None:
     ]
     story.repeated = (await engine.generate(sampled), await engine.generate(sampled))
     started = time.monotonic()
-    told: list[None] = []
-    many = await engine.generate(GREEDY * 4, on_completion=lambda: told.append(None))
-    assert len(told) == len(many)
+    told: dict[int, Completion] = {}
+    many = await engine.generate(GREEDY * 4, on_completion=told.__setitem__)
+    assert [told[index] for index in range(len(many))] == many
     story.tokens_per_s = sum(c.num_tokens for c in many) / (time.monotonic() - started)
 
 
