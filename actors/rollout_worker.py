@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ LOG = logging.getLogger(__name__)
 HUNG_EXIT_CODE = 70
 MAX_ATTEMPTS = 4
 """How often an episode is begun before it is lost; one that hung twice is not begun again."""
+MAX_OPEN_FILES = 256
 _MAX_HANGS = 2
 _GRACE_S = 2.0
 
@@ -112,6 +114,8 @@ class _Watchdog:
         self._hung_dir = hung_dir
         self._tickets = itertools.count()
         self._started: dict[int, tuple[str, float]] = {}
+        # Kept open: an episode is guarded at every step, and opening a file takes longer than one.
+        self._open_file = lru_cache(maxsize=MAX_OPEN_FILES)(partial(Path.open, mode="ab"))
         threading.Thread(target=self._watch, name="env-watchdog", daemon=True).start()
 
     @contextlib.contextmanager
@@ -127,15 +131,12 @@ class _Watchdog:
     @contextlib.contextmanager
     def _timer(self, episode_id: str) -> Iterator[None]:
         """Lets the interpreter's timer do what `_watch` would have done a little earlier."""
-        path = _hung_file(self._hung_dir, episode_id)
-        with path.open("ab") as file:
-            faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=file)
-            try:
-                yield
-            finally:
-                faulthandler.cancel_dump_traceback_later()
-                if not file.tell():
-                    path.unlink(missing_ok=True)
+        file = self._open_file(_hung_file(self._hung_dir, episode_id))
+        faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
         while True:
