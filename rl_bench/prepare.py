@@ -3,11 +3,13 @@
 Parts: `rl_bench.data.catalogue` knows what is needed and where it comes from, `.inventory` what is
 there, `.preparation` gets the rest. This module reads the command line and tells the outcome.
 
-Exit codes: 0 everything is there and is what it must be (with ``dry_run=true``: it was listed);
+Exit codes: 0 everything is there and is what it must be, but for files that no task reads by
+default (with ``dry_run=true``: it was listed);
 1 something is missing, damaged or only there in part; 2 bad input, nothing done; 130 interrupted.
 """
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,10 +26,10 @@ from rl_bench.config import DataSource
 from rl_bench.data.catalogue import CATALOGUE, Dataset
 from rl_bench.data.inventory import State
 from rl_bench.data.local import check_folder
-from rl_bench.data.preparation import Source, prepare, survey
+from rl_bench.data.preparation import Result, Source, prepare, survey
 from rl_bench.data.progress import show_progress
 from rl_bench.errors import ConfigError
-from rl_bench.prepare_view import complaint, listing
+from rl_bench.prepare_view import complaint, listing, spared
 
 EVERYTHING = "all"
 _SWITCHES = ("dry_run", "verify", "link")
@@ -44,8 +46,8 @@ data sets:
 {datasets}
 
 overrides:
-  task=NAME, task=[A,B]   data sets, or options of conf/task; task=all for all that
-                          tasks read by default
+  task=NAME               a data set, or an option of conf/task; task=A,B or task=[A,B] for
+                          several, task=all for all that tasks read by default
   from=FOLDER             take them from a local folder in the same layout, which is only read;
                           files may be compressed there (.xz), or be the public files by their names
   link=true               with from=: link instead of copying
@@ -68,7 +70,8 @@ Of all this an agent's workspace gets only what a task gives for training. sandb
 rest no better than other files of yours.
 
 exit codes:
-  0    everything is there and is what it must be; a dry run: it was listed
+  0    everything that tasks read by default is there and is what it must be; a dry run: it was
+       listed
   1    something is missing, damaged or only there in part
   2    bad input; nothing was done
   130  interrupted; the same command goes on from there
@@ -203,6 +206,11 @@ def _boolean(key: str, value: str) -> bool:
 def _check(
     given: Mapping[str, str], *, folder: Path | None, data: Path, switches: Mapping[str, bool]
 ) -> None:
+    if os.path.lexists(data) and not data.is_dir():
+        raise ConfigError(
+            f"the data folder {data} cannot be made: it is no folder",
+            cure="Name another with paths.data= or RL_BENCH_DATA",
+        )
     if folder is not None:
         check_folder(folder, data=data)
         if given.get("mirror"):
@@ -235,10 +243,21 @@ def _serve(request: Request) -> int:
         say("dry run, nothing was changed")
         return 0
     wrong = [each for each in results if each.found.state is not State.OK]
+    spare = [each for each in wrong if _is_spare(each, request.source)]
+    for line in spared(spare):
+        say(line)
+    wrong = [each for each in wrong if each not in spare]
     has_asked_home = not request.verify and request.source.folder is None
     for line in complaint(wrong, data=request.data, has_asked_home=has_asked_home):
         say(line, to_stderr=True)
     return EXIT_FAILED if wrong else 0
+
+
+def _is_spare(result: Result, source: Source) -> bool:
+    """Whether a task works without a file; a wrong one in the user's own folder is told anyway."""
+    is_refused = bool(result.failure) and source.folder is not None
+    is_missing = result.found.state is State.MISSING
+    return is_missing and bool(result.dataset.instead) and not is_refused
 
 
 def _about(dataset: Dataset) -> str:

@@ -26,10 +26,19 @@ def listing(results: Sequence[Result], *, mirror: str, sources: bool) -> Iterato
             found = result.found
             detail = f"; {found.detail}" if found.detail else ""
             yield f"  {found.state:<7}  {_shown(found)}{detail}"
-            if sources:
-                yield from (
-                    f"             from {line}" for line in _sources(found.file, mirror=mirror)
-                )
+        if sources:
+            files = [result.found.file for result in members]
+            yield from (f"           from {line}" for line in _sources(files, mirror=mirror))
+        if dataset.instead:
+            yield f"           {_not_needed(dataset)}"
+
+
+def spared(results: Sequence[Result]) -> Iterator[str]:
+    """Each file that could not be had, and that its task does not read by default."""
+    for result in results:
+        reason = f" ({result.failure})" if result.failure else ""
+        path = result.found.file.path
+        yield f"{path} is missing{reason}, but {_not_needed(result.dataset)}"
 
 
 def _by_dataset(results: Sequence[Result]) -> Iterator[tuple[Dataset, list[Result]]]:
@@ -42,13 +51,17 @@ def _licence(dataset: Dataset) -> str:
     return f"licence {dataset.licence}, {dataset.licence_url}"
 
 
-def _sources(file: DataFile, *, mirror: str) -> Iterator[str]:
-    """Where a file's downloads come from, with names that addresses do not tell, and sizes."""
-    for download in file.downloads:
-        url = places(download, mirror=mirror)[0]
+def _not_needed(dataset: Dataset) -> str:
+    return f"not needed by default: the task reads {dataset.instead}"
+
+
+def _sources(files: Sequence[DataFile], *, mirror: str) -> Iterator[str]:
+    """Where downloads come from, each once, with names that addresses do not tell, and sizes."""
+    for download in dict.fromkeys(each for file in files for each in file.downloads):
+        url, *copies = places(download, mirror=mirror)
         name = "" if url.endswith(download.name) else f" as {download.name}"
         size = f" ({shown_size(download.num_bytes)})" if download.num_bytes else ""
-        yield f"{url}{name}{size}"
+        yield f"{url}{name}{size}{''.join(f', or {copy}' for copy in copies)}"
 
 
 def _shown(found: Found) -> str:
@@ -76,7 +89,8 @@ def complaint(wrong: Sequence[Result], *, data: Path, has_asked_home: bool) -> I
             reason = ". ".join(filter(None, [result.failure or found.detail, result.cure]))
             path = found.path or data / found.file.path
             yield f"  {path} is {what}{reason and ': '}{reason}"
-            yield from (f"    from {line}" for line in _sources(found.file, mirror=""))
+        files = [result.found.file for result in members]
+        yield from (f"    from {line}" for line in _sources(files, mirror=""))
     if wrong:
         yield from _cures(wrong, data=data, has_asked_home=has_asked_home)
 

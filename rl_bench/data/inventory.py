@@ -65,15 +65,30 @@ def look(file: DataFile, *, data: Path, records: Mapping[str, Record], full: boo
         part = first_match(data, file.parts)
         if part is None:
             return Found(file=file, state=State.MISSING)
-        return Found(file=file, state=State.PART, path=part, detail=f"only {part.name}")
+        return Found(file=file, state=State.PART, path=part, detail=_how_much(file, part))
     known = records.get(path.relative_to(data).as_posix())
-    seen = signature(path)
-    if known is not None and known.signature == seen and not full:
-        return Found(file=file, state=State.OK, path=path, record=known)
     try:
+        check_kind(file, path)
+        seen = signature(path)
+        if known is not None and known.signature == seen and not full:
+            return Found(file=file, state=State.OK, path=path, record=known)
         return _compared(file, path, known=known, seen=seen)
     except DataError as error:
         return Found(file=file, state=State.DAMAGED, path=path, detail=error.message)
+    except OSError as error:
+        detail = f"it cannot be read: {error.strerror}"
+        return Found(file=file, state=State.DAMAGED, path=path, detail=detail)
+
+
+def _how_much(file: DataFile, part: Path) -> str:
+    """What a part holds of the whole, as far as that can be told."""
+    if not file.num_rows or not part.is_file():
+        return f"only {part.name}"
+    try:
+        num_rows = sum(1 for line in part.read_bytes().splitlines() if line.strip())
+    except OSError as error:
+        return f"only {part.name}, which cannot be read: {error.strerror}"
+    return f"only {num_rows:,} of {file.num_rows:,} are in {part.name}"
 
 
 def whole(file: DataFile, folder: Path) -> Path | None:
@@ -86,19 +101,34 @@ def first_match(folder: Path, patterns: Iterable[str]) -> Path | None:
     return next((path for each in patterns for path in sorted(folder.glob(each))), None)
 
 
+def check_kind(file: DataFile, path: Path) -> None:
+    """Raises `DataError` for a folder in the place of a file, or the other way round."""
+    is_folder = file.is_folder and path.name == Path(file.path).name
+    if path.is_dir() != is_folder:
+        kinds = ("a file", "a folder") if is_folder else ("a folder", "a file")
+        raise DataError(
+            f"{path} is {kinds[0]}, {kinds[1]} is expected", cure="Move it out of the way"
+        )
+
+
+def check_digest(path: Path, pinned: str) -> None:
+    """Raises `DataError` unless ``path`` holds what a pinned digest is of."""
+    if (found := content_digest(path)) != pinned:
+        raise DataError(
+            f"{path} is another file than expected: SHA-256 {found}, {pinned} is pinned",
+            cure="Replace it: get it again from its source",
+        )
+
+
 def new_record(file: DataFile, path: Path, *, source: str) -> Record:
     """The record of a file that has just been had.
 
     Raises:
         DataError: It is not the one that the catalogue knows.
     """
-    pinned = _pinned(file, path)
-    if pinned and content_digest(path) != pinned:
-        raise DataError(
-            f"{path} is another file than expected: SHA-256 {content_digest(path)}, "
-            f"{pinned} is pinned",
-            cure="Get it again from its source",
-        )
+    pinned = pinned_digest(file, path)
+    if pinned:
+        check_digest(path, pinned)
     return Record(
         sha256=digest(path),
         trust=Trust.PINNED if pinned else Trust.FIRST_USE,
@@ -107,7 +137,7 @@ def new_record(file: DataFile, path: Path, *, source: str) -> Record:
     )
 
 
-def _pinned(file: DataFile, path: Path) -> str:
+def pinned_digest(file: DataFile, path: Path) -> str:
     """The digest of what ``path`` must hold; empty for another packing of it than is pinned."""
     is_same = path.name.removesuffix(".xz") == Path(file.path).name
     return file.sha256 if is_same else ""

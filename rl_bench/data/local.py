@@ -5,14 +5,22 @@ also reads it, the public files that it is made from (so that they can be fetche
 another machine, and brought along), and last a part of it.
 """
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rl_bench.data.catalogue import DataFile, Dataset
-from rl_bench.data.inventory import first_match, new_record, whole
+from rl_bench.data.inventory import (
+    check_digest,
+    check_kind,
+    first_match,
+    new_record,
+    pinned_digest,
+    whole,
+)
 from rl_bench.data.making import make
-from rl_bench.data.records import Record
+from rl_bench.data.records import Record, digest
 from rl_bench.errors import ConfigError, DataError
 
 
@@ -20,6 +28,8 @@ def check_folder(folder: Path, *, data: Path) -> None:
     """Raises `ConfigError` unless data can be taken from ``folder`` without writing into it."""
     if not folder.is_dir():
         raise ConfigError(f"from={folder}: no such folder", cure="Name a folder that holds data")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise ConfigError(f"from={folder} cannot be read", cure="Give yourself access to it")
     source, target = folder.resolve(), data.resolve()
     if source == target or source in target.parents:
         raise ConfigError(
@@ -42,33 +52,56 @@ def take(
         link: Make symbolic links instead of copies.
 
     Returns:
-        The path below ``data`` and the record, or ``None`` if ``folder`` has nothing of it.
+        The path below ``data`` and the record, or ``None`` if ``folder`` has nothing of it, or
+        only the part that ``data`` has already.
 
     Raises:
-        DataError: It is there, but is not the file that the catalogue knows.
+        DataError: It is there, but cannot be read, or is not the file that the catalogue knows.
     """
+    try:
+        return _take(file, dataset, folder=folder, data=data, link=link)
+    except OSError as error:
+        name = error.filename or folder
+        raise DataError(f"{name} cannot be taken: {error.strerror or error}") from error
+
+
+def _take(
+    file: DataFile, dataset: Dataset, *, folder: Path, data: Path, link: bool
+) -> tuple[str, Record] | None:
     there = whole(file, folder)
     if there is None and (originals := _originals(file, dataset, folder)):
+        for download in file.downloads:
+            if download.sha256:
+                check_digest(originals[download.name], download.sha256)
         target = data / file.path
         if file.make is None:
             _put(originals[file.downloads[0].name], target, link=link)
         else:
             make(file, originals, target)
-        return file.path, _checked(file, target, source=str(folder))
-    there = there or first_match(folder, file.parts)
+        return file.path, new_record(file, target, source=str(folder))
     if there is None:
-        return None
+        return _take_part(file, folder=folder, data=data, link=link)
+    check_kind(file, there)
+    if pinned := pinned_digest(file, there):
+        check_digest(there, pinned)
     name = there.relative_to(folder).as_posix()
     _put(there, data / name, link=link)
-    return name, _checked(file, data / name, source=str(there))
+    return name, new_record(file, data / name, source=str(there))
 
 
-def _checked(file: DataFile, target: Path, *, source: str) -> Record:
-    try:
-        return new_record(file, target, source=source)
-    except DataError:
-        _remove(target)  # what is wrong is not left where a task would read it
-        raise
+def _take_part(
+    file: DataFile, *, folder: Path, data: Path, link: bool
+) -> tuple[str, Record] | None:
+    part = first_match(folder, file.parts)
+    if part is None:
+        return None
+    check_kind(file, part)
+    name = part.relative_to(folder).as_posix()
+    target = data / name
+    if target.is_file() and digest(target) == digest(part):
+        return None
+    _put(part, target, link=link)
+    return name, new_record(file, target, source=str(part))
 
 
 def _originals(file: DataFile, dataset: Dataset, folder: Path) -> Mapping[str, Path]:

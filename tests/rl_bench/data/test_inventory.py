@@ -1,5 +1,6 @@
 """What is in a data folder: found, compared with its record or its pinned digest, told apart."""
 
+import dataclasses
 import hashlib
 import lzma
 import os
@@ -61,6 +62,27 @@ def test_a_part_is_no_whole(tmp_path: Path) -> None:
     found = seen(tmp_path)
 
     assert (found.state, found.detail) == (State.PART, "only first2.txt")
+
+
+def test_a_part_tells_how_many_rows_of_the_whole_it_has(tmp_path: Path) -> None:
+    put(tmp_path, "a/first2.txt", b"1\n2\n\n")
+    file = dataclasses.replace(make_file(), num_rows=1319)
+
+    found = look(file, data=tmp_path, records={})
+
+    assert found.detail == "only 2 of 1,319 are in first2.txt"
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path: Path, is_folder: bool) -> None:
+    file = dataclasses.replace(make_file(pinned=False), is_folder=is_folder)
+    path = put(tmp_path, "a/train.txt" if is_folder else "a/train.txt/x")
+
+    found = look(file, data=tmp_path, records={})
+
+    assert found.state is State.DAMAGED
+    assert f"{'a folder' if is_folder else 'a file'} is expected" in found.detail
+    assert path.exists()
 
 
 @pytest.mark.parametrize(("pinned", "trust"), [(True, Trust.PINNED), (False, Trust.FIRST_USE)])
@@ -146,7 +168,7 @@ def test_the_digest_of_a_folder_depends_on_names_and_contents(tmp_path: Path) ->
     assert len({first, changed, tree_digest(tmp_path / "t")}) == 3
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"a": {"sha256": 1}}'])
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"\xff", b"[]", b'{"a": {"sha256": 1}}'])
 def test_damaged_records_are_named_with_the_cure(tmp_path: Path, content: bytes) -> None:
     put(tmp_path, RECORDS_FILE, content)
 
