@@ -9,7 +9,6 @@ default (with ``dry_run=true``: it was listed);
 """
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from rl_bench.config import DataSource
 from rl_bench.data.catalogue import CATALOGUE, Dataset
 from rl_bench.data.inventory import State
 from rl_bench.data.local import check_folder
-from rl_bench.data.preparation import Result, Source, prepare, survey
+from rl_bench.data.preparation import Result, Source, check_data_folder, prepare, survey
 from rl_bench.data.progress import show_progress
 from rl_bench.errors import ConfigError
 from rl_bench.prepare_view import complaint, listing, spared
@@ -206,11 +205,7 @@ def _boolean(key: str, value: str) -> bool:
 def _check(
     given: Mapping[str, str], *, folder: Path | None, data: Path, switches: Mapping[str, bool]
 ) -> None:
-    if os.path.lexists(data) and not data.is_dir():
-        raise ConfigError(
-            f"the data folder {data} cannot be made: it is no folder",
-            cure="Name another with paths.data= or RL_BENCH_DATA",
-        )
+    check_data_folder(data)
     if folder is not None:
         check_folder(folder, data=data)
         if given.get("mirror"):

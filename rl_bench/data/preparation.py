@@ -5,6 +5,7 @@ that whatever ends a preparation, the next one goes on from there.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -110,16 +111,32 @@ def prepare(
     ]
 
 
+def check_data_folder(data: Path) -> None:
+    """Raises `ConfigError` unless ``data`` can be read, or is not there yet."""
+    try:
+        is_folder = stat.S_ISDIR(data.stat().st_mode)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _no_folder(data, f"cannot be made: {error.strerror}") from error
+    if not is_folder:
+        raise _no_folder(data, "cannot be made: it is a file")
+    if not os.access(data, os.R_OK | os.X_OK):
+        raise _no_folder(data, "cannot be read")
+
+
 def _make_folder(data: Path) -> None:
-    cure = "Name another with paths.data= or RL_BENCH_DATA"
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"the data folder {data} cannot be made: {error.strerror}", cure=cure
-        ) from error
+        raise _no_folder(data, f"cannot be made: {error.strerror}") from error
     if not os.access(data, os.W_OK | os.X_OK):
-        raise ConfigError(f"the data folder {data} cannot be written", cure=cure)
+        raise _no_folder(data, "cannot be written")
+
+
+def _no_folder(data: Path, reason: str) -> ConfigError:
+    cure = "Name another with paths.data= or RL_BENCH_DATA"
+    return ConfigError(f"the data folder {data} {reason}", cure=cure)
 
 
 Get = Callable[[DataFile, Dataset], tuple[str, Record] | None]

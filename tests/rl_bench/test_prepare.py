@@ -450,12 +450,13 @@ def test_a_folder_to_read_from_is_never_written(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["file", "file/below", "dangling"])
+@pytest.mark.parametrize("where", ["file", "file/below", "dangling", "loop"])
 def test_a_data_folder_that_cannot_be_made_is_told(
     server: FileServer, tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     folder = tmp_path / where
 
     assert run("task=letters", f"mirror={server.url}", f"paths.data={folder}") == 2
