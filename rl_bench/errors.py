@@ -3,6 +3,7 @@
     RlBenchError
     ├── ConfigError        a config value, an override or a name that does not exist  (exit 2)
     ├── PreflightError     the machine lacks what the plan needs: data, model, disk   (exit 2)
+    │   └── MissingDataError   of it, files of a data set are not where a task looks
     ├── DataError          a data set could not be fetched, or is damaged             (exit 1)
     ├── SweepConflictError the sweep name is in use, or fixed to another config       (exit 2)
     ├── WorkspaceError     the run's folder could not be made or read
@@ -51,6 +52,10 @@ class ConfigError(RlBenchError):
 
 class PreflightError(RlBenchError):
     """The machine lacks something that the plan needs."""
+
+
+class MissingDataError(PreflightError):
+    """A task's data are not there, or not all of them; getting them is the cure."""
 
 
 class DataError(RlBenchError):

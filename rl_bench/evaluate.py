@@ -16,8 +16,8 @@ from pathlib import Path
 from rl_bench import __version__
 from rl_bench.command_line import ended, prepare_process, say
 from rl_bench.compose import groups
-from rl_bench.evaluation import EvaluationPlan, plan_evaluation
-from rl_bench.plan_view import checks_table, make_console
+from rl_bench.evaluation import EvaluationPlan, own_checks, plan_evaluation
+from rl_bench.plan_view import checks_table, make_console, show_refusal
 from rl_bench.preflight import grading_checks, require
 
 _HELP = """\
@@ -96,10 +96,13 @@ def _start(plan: EvaluationPlan) -> int:
     """Checks, then shows the plan or grades."""
     checks = grading_checks(plan.experiment, plan=plan.specs)
     if plan.dry_run:
+        checks += own_checks(plan)  # a start finds these out when it makes its folder
         console = make_console()
         tasks = ", ".join(task.name for task in plan.tasks)
         console.print(f"{plan.checkpoint or plan.model.name} on {tasks}; to {plan.paths.root}")
         console.print(checks_table(checks))
+        show_refusal(checks, console=console)
+        console.print("dry run, nothing started")
         return 0
     require(checks)
     # Imported here, since Ray takes longer to import than a plan takes to show.

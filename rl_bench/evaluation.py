@@ -15,13 +15,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rl_bench.checkpoint import inspect
 from rl_bench.compose import Composed, compose, groups
 from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import Experiment, Frozen, GraderConfig, ModelConfig, RunSpec, TaskConfig
-from rl_bench.errors import ConfigError, SinkError
+from rl_bench.errors import ConfigError, SinkError, SubmissionError
 from rl_bench.events import Evaluation
 from rl_bench.paths import EvaluationPaths
 from rl_bench.plan import expand
+from rl_bench.preflight import Check, Verdict
 from rl_bench.records import BASELINE_ID, ITEMS
 from rl_bench.run_records import Place, item_batch
 
@@ -104,6 +106,37 @@ def plan_evaluation(words: Sequence[str], *, config_dirs: Sequence[Path] = ()) -
         experiment=_for_grading(composed[0].experiment, num_tasks=len(specs)),
         dry_run=composed[0].dry_run,
     )
+
+
+def own_checks(plan: EvaluationPlan) -> list[Check]:
+    """Checks ``name=`` and, as far as its files tell without the base model, ``checkpoint=``."""
+    return [_name_check(plan), *([_checkpoint_check(plan.checkpoint)] if plan.checkpoint else [])]
+
+
+def _checkpoint_check(folder: Path) -> Check:
+    try:
+        inspect(folder)
+    except SubmissionError as error:
+        return Check(
+            name="checkpoint",
+            verdict=Verdict.FAILED,
+            detail=f"{folder} cannot be graded: {error.message}",
+            cure=error.cure,
+        )
+    return Check(name="checkpoint", verdict=Verdict.OK, detail=str(folder))
+
+
+def _name_check(plan: EvaluationPlan) -> Check:
+    """Whether the evaluation's folder is new: nothing is ever written over."""
+    root = plan.paths.root
+    if root.exists():
+        return Check(
+            name=f"name {plan.name}",
+            verdict=Verdict.FAILED,
+            detail=f"{root} exists",
+            cure="Choose another name=",
+        )
+    return Check(name=f"name {plan.name}", verdict=Verdict.OK, detail="new")
 
 
 def save_record(paths: EvaluationPaths, record: EvaluationRecord) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from rl_bench.context_fit import context_remark
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading_status import GradingStatus
@@ -75,7 +76,8 @@ class EvaluationProgress:
     def end(self, evaluation: Evaluation) -> None:
         """Tells a task's verdict."""
         self._open.remove(evaluation.task)
-        remarks = ", ".join(filter(None, [failure_of(evaluation), missing_items(evaluation)]))
+        told = (failure_of(evaluation), missing_items(evaluation), context_remark(evaluation))
+        remarks = ", ".join(filter(None, told))
         spent = duration(evaluation.duration_s)
         self.say(
             f"{evaluation.task}: score {number(score_of(evaluation))} in {spent}"
@@ -127,6 +129,8 @@ def show_records(
     for evaluation in evaluations:
         if failure_of(evaluation):
             _line(out, f"{evaluation.task} has no score: {failure_of(evaluation)}")
+        if context_remark(evaluation):
+            _line(out, f"{evaluation.task}: {context_remark(evaluation)}")
     _line(out, f"Results: {paths.evaluations}, {paths.items('<task>')}")
 
 

@@ -50,11 +50,17 @@ def show_plan(
         console.print(f"Left out, no API in common: {len(dropped)} pairs ({shown}{more})")
     console.print(_cost_table(experiment, plan))
     console.print(checks_table(checks))
-    num_failed = sum(check.verdict is Verdict.FAILED for check in checks)
-    if num_failed:
-        console.print(f"A start would be refused: {num_failed} checks failed.", style="red")
+    show_refusal(checks, console=console)
     plural = "run" if len(plan) == 1 else "runs"
     console.print(f"dry run, nothing started: {len(plan)} {plural}")
+
+
+def show_refusal(checks: Sequence[Check], *, console: Console) -> None:
+    """Says that a start would be refused, if it would."""
+    num_failed = sum(check.verdict is Verdict.FAILED for check in checks)
+    if num_failed:
+        plural = "check" if num_failed == 1 else "checks"
+        console.print(f"A start would be refused: {num_failed} {plural} failed.", style="red")
 
 
 def make_console() -> Console:

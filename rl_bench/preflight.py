@@ -11,7 +11,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -25,13 +25,13 @@ from rl_bench.config import (
     RunSpec,
     TaskConfig,
 )
-from rl_bench.errors import PreflightError, RlBenchError
+from rl_bench.errors import MissingDataError, PreflightError, RlBenchError
 from rl_bench.judges.check import check_judge
 from rl_bench.models.base import check_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
 from rl_bench.sweep_claim import check_not_running, check_sweep_config
-from rl_bench.tasks.registry import KINDS, make_task
+from rl_bench.tasks.registry import make_task
 
 T = TypeVar("T")
 GIB = 1024**3
@@ -140,26 +140,24 @@ def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
 def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for task in _unique(task for spec in plan for task in spec.tasks):
         where = str(task.data_path) if task.data_path else task.source.value
-        check = _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
-        is_missing = check.verdict is Verdict.FAILED and task.kind in KINDS
-        yield _with_data_cure(check, task) if is_missing else check
+        yield _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
 
 
-def _with_data_cure(check: Check, task: TaskConfig) -> Check:
+def _with_data_cure(cure: str, task: TaskConfig) -> str:
     """Adds how data are had and where they are looked for.
 
     A task that a block names has a key of its own.
     """
     if task.source is not DataSource.PATH:
-        return check
+        return cure
     where = (
         f"{_prepare_command(task)} gets the data. They are looked for below RL_BENCH_DATA, or "
         f"where task.data_path= says (options.task.{task.name}.data_path= if a block names the "
         "task)"
     )
     # A task's own advice may name the same command, without the folder.
-    own = "" if "rl_bench.prepare" in check.cure else check.cure
-    return replace(check, cure=f"{own}. {where}" if own else where)
+    own = "" if "rl_bench.prepare" in cure else cure
+    return f"{own}. {where}" if own else where
 
 
 def _prepare_command(task: TaskConfig) -> str:
@@ -171,7 +169,11 @@ def _prepare_command(task: TaskConfig) -> str:
 
 
 def _check_data(task: TaskConfig, cache: Path) -> None:
-    make_task(task, cache=cache).check_data()
+    try:
+        make_task(task, cache=cache).check_data()
+    except MissingDataError as error:
+        cure = _with_data_cure(error.cure, task)
+        raise MissingDataError(error.message, cure=cure) from error
 
 
 def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:

@@ -23,7 +23,9 @@ def check_judge(config: JudgeConfig, *, environ: Mapping[str, str] = os.environ)
     if variable and not environ.get(variable, "").strip():
         raise PreflightError(
             f"{variable} is not set in the environment",
-            cure=f"Export {variable}, or choose a judge on this machine with kind=vllm",
+            cure=f"Export {variable}, or judge on this machine with task.judge.kind=vllm "
+            "task.judge.path=FOLDER task.judge.base_url= task.judge.key_variable= "
+            "(docs/tasks.md, Judges)",
         )
 
 
@@ -46,10 +48,11 @@ def _check_folder(config: JudgeConfig) -> None:
     if folder is None or not (folder / "config.json").is_file():
         raise PreflightError(
             f"{folder} holds no checkpoint: there is no config.json",
-            cure="Set the judge's path to a folder as save_pretrained writes it",
+            cure="Set task.judge.path to a folder as save_pretrained writes it",
         )
     if find_spec("vllm") is None:
         raise PreflightError(
             "the package vllm is not installed",
-            cure="Install it, or choose a judge behind an address with kind=openai",
+            cure="Install it, or choose a judge behind an address with task.judge.kind=openai "
+            "task.judge.base_url=URL (docs/tasks.md, Judges)",
         )

@@ -20,9 +20,9 @@ from envs.alfworld_dialect import USAGE
 from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE
 from envs.errors import EnvironmentBroken
 from envs.protocol_react import PROMPTS_FILE, prompts_path
-from envs.protocols import PROTOCOL_FILE, get_protocol, protocol_spec
+from envs.protocols import PROTOCOL_FILE, protocol_spec
 from rl_bench.config import DataSource, TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import PreflightError
 from rl_bench.tasks.alfworld_data import TRAIN_SPLIT, AlfworldGames
 from rl_bench.tasks.alfworld_demos import TRAIN_FILE, make_demonstrations, place_of
 from rl_bench.tasks.base import (
@@ -33,8 +33,10 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
+from rl_bench.tasks.checks import check_protocol, episode_endings
 
 ENV_ID = "rl_bench/ALFWorld-v0"
+PROTOCOLS = ("chat", "chat_rules", "react", "react_published")
 _DESCRIPTION = """\
 # {name}: household tasks in text
 
@@ -169,12 +171,7 @@ class AlfworldTask:
         Raises:
             PreflightError: Something is missing or does not work; names what, where and the cure.
         """
-        try:
-            get_protocol(self.protocol)
-        except FileNotFoundError as error:
-            raise PreflightError(f"task {self.name}: {error}") from error
-        except ValueError as error:
-            raise ConfigError(f"task {self.name}: {error}") from error
+        check_protocol(self._config, self.protocol, choices=PROTOCOLS)
         games = self._games.evaluation()
         if not self._games.count_train():
             raise PreflightError(f"task {self.name}: no train games")
@@ -244,11 +241,12 @@ def _is_react(protocol: str) -> bool:
 
 
 def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:
-    """Success in percent for each task type, over all its items, and mean steps of played games."""
+    """Success in percent for each task type, how many did not fit the context, and mean steps."""
     by_type: defaultdict[str, list[float]] = defaultdict(list)
     for item in items:
         task_type = item.item_id.split("/")[1].partition("-")[0]
         by_type[task_type].append(item.score or 0.0)
     metrics = {f"success/{t}": 100.0 * sum(v) / len(v) for t, v in sorted(by_type.items())}
     steps = [item.num_steps for item in items if item.status is ItemStatus.OK]
+    metrics |= episode_endings(items)
     return metrics | ({"mean_steps": sum(steps) / len(steps)} if steps else {})

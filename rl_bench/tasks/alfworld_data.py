@@ -32,10 +32,13 @@ from envs.alfworld_games import (
 from envs.alfworld_layout import LayoutSettings, TaskType
 from envs.errors import EnvironmentBroken
 from rl_bench.config import DataSource, Frozen, TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError, MissingDataError, PreflightError
+from rl_bench.tasks.checks import check_count
 
 EVAL_SPLIT: Split = "valid_unseen"
 TRAIN_SPLIT: Split = "train"
+NUM_GAMES = {TRAIN_SPLIT: 3553, EVAL_SPLIT: 134}
+"""What the public splits have."""
 _SOURCE_CURE = (
     "Run `alfworld-download` (it comes with the package alfworld), or copy the data, and set "
     "task.data_path to the folder that holds json_2.1.1/{split}"
@@ -172,13 +175,16 @@ class AlfworldGames:
     def _first(self, split: Split, number: int | None) -> list[Path]:
         folder = self._folder(split)
         games = collect_games(folder, split)
-        wanted = 1 if number is None else number
-        if len(games) < wanted:
-            raise PreflightError(
-                f"task {self._config.name}: {len(games)} solvable games in {folder / split}, "
-                f"needed {wanted}",
-                cure=_SOURCE_CURE.format(split=split),
-            )
+        check_count(
+            self._config.name,
+            split="train" if split == TRAIN_SPLIT else "eval",
+            found=len(games),
+            wanted=number,
+            complete=0 if self._config.source is DataSource.BUILTIN else NUM_GAMES.get(split, 0),
+            what="games",
+            cure=f"Solvable games are looked for in {folder / split}. "
+            + _SOURCE_CURE.format(split=split),
+        )
         return games[:number]
 
     def _folder(self, split: Split) -> Path:
@@ -188,7 +194,7 @@ class AlfworldGames:
         assert self._config.data_path is not None
         data = self._config.data_path.expanduser()
         if not data.is_dir():
-            raise PreflightError(
+            raise MissingDataError(
                 f"task {self._config.name}: no folder {data}",
                 cure=_SOURCE_CURE.format(split=split),
             )
@@ -197,7 +203,7 @@ class AlfworldGames:
                 return root
         archives = sorted(data.glob(f"*{split}*.tar.xz"))
         if not archives:
-            raise PreflightError(
+            raise MissingDataError(
                 f"task {self._config.name}: neither {ROOT}/{split} nor an archive of it in {data}",
                 cure=_SOURCE_CURE.format(split=split),
             )

@@ -300,9 +300,11 @@ def test_missing_data_are_named_with_a_cure(tmp_path: Path, public_data: Path) -
     with pytest.raises(PreflightError, match="neither json_2"):
         check(empty)
     (empty / "json_2.1.1" / "valid_unseen").mkdir(parents=True)
-    with pytest.raises(PreflightError, match="0 solvable games"):
+    with pytest.raises(PreflightError, match="0 eval games found"):
         check(empty)
-    with pytest.raises(PreflightError, match=r"3 solvable games .* needed 134"):
+    with pytest.raises(
+        PreflightError, match=r"3 eval games found, 134 wanted.*task\.num_eval to 3, or"
+    ):
         check(public_data, num_eval=134)
     torn = tmp_path / "torn"
     torn.mkdir()
@@ -318,7 +320,9 @@ def test_missing_prompts_are_found_before_any_run(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PreflightError, match="react_prompts"):
         AlfworldTask(path_config(public_data, protocol="react"), cache=tmp_path).check_data()
-    with pytest.raises(ConfigError, match="telepathy"):
+    with pytest.raises(
+        ConfigError, match=r"telepathy.*: chat, chat_rules, react, react_published$"
+    ):
         AlfworldTask(path_config(public_data, protocol="telepathy"), cache=tmp_path).check_data()
 
 

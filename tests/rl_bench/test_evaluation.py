@@ -124,6 +124,32 @@ def test_help_and_dry_run_start_nothing(folder: Path, capsys: pytest.CaptureFixt
     assert not (folder / "results").exists()
 
 
+def test_a_dry_run_tells_what_a_start_would_refuse(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "empty").mkdir()
+    (folder / "results/evaluations/x").mkdir(parents=True)
+    words = ["task=gsm8k_mini", "name=x", "checkpoint=empty", "dry_run=true"]
+    assert evaluate.main(words) == 0
+    text = capsys.readouterr().out
+    assert "A start would be refused: 2 checks failed." in text
+    assert "dry run, nothing started" in text
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("prompt_too_long_percent", "gsm8k: 2 of 3 prompts do not fit the model's context"),
+        ("context_window_percent", "gsm8k: 2 of 3 episodes ended since they outgrew the model's"),
+    ],
+)
+def test_what_does_not_fit_the_context_is_told(metric: str, said: str, folder: Path) -> None:
+    full = make_evaluation(0.0, task="gsm8k").model_copy(update={"metrics": {metric: 200 / 3}})
+    assert said in shown(full, folder=folder, width=120)
+    fits = full.model_copy(update={"metrics": {metric: 0.0}})
+    assert "model.max_model_len" not in shown(fits, folder=folder, width=120)
+
+
 def test_a_record_keeps_the_verdict_and_its_items_apart(folder: Path) -> None:
     plan = plan_evaluation(["task=gsm8k_mini", "name=mine"])
     kept = record(plan, make_evaluation(40.0, task="gsm8k_mini"))

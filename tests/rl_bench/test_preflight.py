@@ -68,6 +68,28 @@ def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path
     assert command in check.cure
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("task.protocol=shouting", "shouting"),
+        ("task.num_eval=3", "3 wanted"),
+        ("task.settings.shots=[9]", "train row 9"),
+    ],
+)
+def test_data_that_are_there_are_not_to_be_fetched(change: str, said: str, tmp_path: Path) -> None:
+    row = '{"question": "1 and 1?", "answer": "#### 2"}\n'
+    (tmp_path / "train.jsonl").write_text(row)
+    (tmp_path / "test.jsonl").write_text(row * (1 if "shots" in change else 2))
+    words = ("task=gsm8k", f"task.data_path={tmp_path}", "task.num_eval=1", change)
+
+    check = checks_of(*words)["task gsm8k"]
+
+    assert check.verdict is Verdict.FAILED
+    assert said in check.detail
+    # Two rows of 1,319 are an incomplete copy, which fetching does complete.
+    assert ("rl_bench.prepare" in check.cure) is (change == "task.num_eval=3")
+
+
 def test_a_kind_that_does_not_exist_is_named() -> None:
     check = checks_of("task=gsm8k_mini", "task.kind=gsm9k")["task gsm8k_mini"]
 

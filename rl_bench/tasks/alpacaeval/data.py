@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_bench.errors import PreflightError
+from rl_bench.errors import MissingDataError, PreflightError
 from rl_bench.tasks.alpacaeval.gamed import stand_in_rows
 from rl_bench.tasks.alpacaeval.winrate import GamedRow, LengthControl, LengthModel
 
@@ -172,7 +172,7 @@ def _find(folder: Path, names: Iterable[str], *, what: str, otherwise: str = "")
     names = tuple(names)
     found = _candidates(folder, names)
     if not found:
-        raise PreflightError(
+        raise MissingDataError(
             f"AlpacaEval: {what} not found in {folder} (looked for {', '.join(names)}, also .xz)"
             f"{otherwise}",
             cure="Fetch the data with `python -m rl_bench.prepare task=alpacaeval`",

@@ -21,7 +21,7 @@ from pathlib import Path
 from envs.protocol import ChatMessage
 from rl_bench.config import TaskConfig
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
-from rl_bench.errors import PreflightError
+from rl_bench.errors import MissingDataError, PreflightError
 from rl_bench.judges.base import Judged, JudgeUsage
 from rl_bench.tasks.alpacaeval.annotators import load_annotator, model_comes_first
 from rl_bench.tasks.alpacaeval.data import (
@@ -47,6 +47,7 @@ from rl_bench.tasks.alpacaeval.winrate import (
     length_controlled_win_rate,
 )
 from rl_bench.tasks.base import EvalContext, EvalResult, aggregate
+from rl_bench.tasks.checks import check_count, completion_endings
 
 TRAIN_FILE = "train.jsonl"
 PROMPT_FILE = "prompt.txt"
@@ -105,17 +106,25 @@ class AlpacaEvalTask:
         load_annotator(self._settings.annotator)
         self._check_count("eval", len(self.eval_rows), self._config.num_eval)
         if self._settings.train_file:
-            self._check_count("train", len(self._train_rows()), self._config.num_train)
+            self._check_train_rows()
         model = read_length_model(self._settings.folder, self._settings.length_control)
         if self._settings.score is ScoreKind.LC_WIN_RATE:
             self._check_length_control(model)
 
     def _check_count(self, split: str, found: int, wanted: int | None) -> None:
-        if not found or (wanted is not None and found < wanted):
-            raise PreflightError(
-                f"task {self.name}: {found} {split} rows found, {wanted or 'some'} wanted",
-                cure=f"Complete the data, or lower task.num_{split}",
-            )
+        check_count(self.name, split=split, found=found, wanted=wanted, cure="Complete the data")
+
+    def _check_train_rows(self) -> None:
+        """An evaluation alone needs none, but only the user knows that no agent will follow."""
+        try:
+            found = len(self._train_rows())
+        except MissingDataError as error:
+            raise MissingDataError(
+                error.message,
+                cure="To go without train rows, e.g. for an evaluation alone, set "
+                "task.settings.train_file= task.num_train=null",
+            ) from error
+        self._check_count("train", found, self._config.num_train)
 
     def _check_length_control(self, model: LengthModel) -> None:
         unknown = [row.item for row in self.eval_rows if row.item not in model.difficulty]
@@ -203,6 +212,7 @@ class AlpacaEvalTask:
     def _result(self, verdicts: Sequence[Verdict], usage: JudgeUsage, seconds: float) -> EvalResult:
         """The score is over judged items; it is void if there are too few of them to fit."""
         metrics, why_none = figures(verdicts), "no answer was judged"
+        items = [v.outcome(self._item_id(v.pair), duration_s=seconds) for v in verdicts]
         try:
             metrics |= self._length_controlled(verdicts)
         except ValueError as error:
@@ -210,10 +220,10 @@ class AlpacaEvalTask:
         score = metrics.get(self._settings.score.value)
         result = aggregate(
             self.name,
-            [v.outcome(self._item_id(v.pair), duration_s=seconds) for v in verdicts],
+            items,
             evaluator_version=self.evaluator_version,
             max_error_fraction=self._config.max_error_fraction,
-            metrics={**metrics, **usage.metrics()},
+            metrics={**metrics, **completion_endings(items), **usage.metrics()},
             duration_s=seconds,
             score=score,
         )

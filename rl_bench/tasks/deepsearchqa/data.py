@@ -18,7 +18,7 @@ from filelock import FileLock
 from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import DataSource, TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError, MissingDataError, PreflightError
 from rl_bench.tasks.deepsearchqa.generated import draw_questions
 from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION, Split, World, make_world
@@ -61,7 +61,7 @@ def read_rows(folder: Path) -> list[Row]:
     """
     found = [path for pattern in _FILES for path in sorted(folder.glob(pattern))]
     if not found:
-        raise PreflightError(
+        raise MissingDataError(
             f"DeepSearchQA data not found in {folder} (looked for {', '.join(_FILES)})",
             cure=f"Download DSQA-full.csv from {_SOURCE} and set task.data_path to its folder",
         )
@@ -146,13 +146,20 @@ class DeepSearchQAData:
         """The first ``num`` of ``rows``."""
         if not rows or (num is not None and len(rows) < num):
             config = self._config
-            held = "" if self.is_builtin else f" of the {len(read_rows(self._folder))} there"
+            held = "" if self.is_builtin else self._held(split)
             raise PreflightError(
                 f"task {config.name}: {len(rows)} {split} rows left{held}, {num or 'some'} wanted",
                 cure="Set task.num_train and task.num_eval to what there is, e.g. 20 and 80 for a "
                 f"subset of 100 rows, or get all 900 from {_SOURCE}",
             )
         return rows[:num]
+
+    def _held(self, split: Split) -> str:
+        """How many rows there are, and who takes those that are not left."""
+        total = len(read_rows(self._folder))
+        num_train = self._config.num_train or PUBLISHED_NUM_TRAIN
+        taken = f", since task.num_train takes {min(num_train, total)} of them"
+        return f" of the {total} there" + ("" if split == "train" else taken)
 
     @property
     def _folder(self) -> Path:

@@ -11,7 +11,7 @@ from envs.search.corpus import CORPUS_FILE, read_corpus
 from rl_bench.errors import PreflightError
 from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 
-_OTHERS = "Other choices for settings.search: bm25 with a corpus, duckduckgo, none"
+_OTHERS = "Other choices for task.settings.search: bm25 with a corpus, duckduckgo, none"
 
 
 def told(search: str) -> str:
@@ -47,8 +47,8 @@ def check_search(
         if not cache_file.is_file():
             raise PreflightError(
                 f"task {name}: there is no search cache {cache_file} to replay",
-                cure="Evaluate once without settings.search_cache_only, or name the cache in "
-                "settings.search_cache",
+                cure="Evaluate once without task.settings.search_cache_only, or name the cache in "
+                "task.settings.search_cache",
             )
     elif settings.search == DUCKDUCKGO:
         if find_spec("ddgs") is None:
@@ -73,8 +73,9 @@ def _check_corpus(name: str, path: Path | None) -> None:
     if path is None:
         raise PreflightError(
             f"task {name}: search bm25 has no corpus",
-            cure="Name a JSONL file of objects with title, url and text in settings.corpus, or put "
-            f"it into the data folder as {CORPUS_FILE}",
+            cure="Name a JSONL file of objects with title, url and text in "
+            "task.settings.corpus, or put it "
+            f"into the data folder as {CORPUS_FILE}",
         )
     try:
         read_corpus(path)

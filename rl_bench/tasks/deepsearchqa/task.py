@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from envs.protocols import PROTOCOL_FILE, get_protocol
+from envs.protocols import PROTOCOL_FILE
 from envs.search.backends import NETWORKED, OFFLINE
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError
+from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.base import (
     Episode,
     EvalContext,
@@ -30,6 +30,7 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
+from rl_bench.tasks.checks import check_protocol, episode_endings
 from rl_bench.tasks.deepsearchqa.data import PUBLISHED_NUM_TRAIN, DeepSearchQAData, Row
 from rl_bench.tasks.deepsearchqa.demos import Demonstrator
 from rl_bench.tasks.deepsearchqa.judging import get_annotator
@@ -38,6 +39,7 @@ from rl_bench.tasks.deepsearchqa.search import check_search, told
 from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION
 
 ENV_ID = "rl_bench/DeepSearchQA-v0"
+PROTOCOLS = ("search_react", "search_react_published")
 TRAIN_FILE = "train.jsonl"
 CACHE_FILE = "search.sqlite"
 _DESCRIPTION = """\
@@ -160,12 +162,23 @@ class DeepSearchQATask:
             PreflightError: Something is missing; names what and the cure.
             ConfigError: The protocol does not exist.
         """
-        try:
-            get_protocol(self._config.protocol)
-        except ValueError as error:
-            raise ConfigError(f"task {self.name}: {error}") from error
+        check_protocol(self._config, self._config.protocol, choices=PROTOCOLS)
+        failed = []
+        for check in (self._check_rows, self._check_search):
+            try:
+                check()
+            except PreflightError as error:  # what is missing is told at once, not one by one
+                failed.append(error)
+        if failed:
+            first, *others = failed
+            cures = [first.cure, *(f"Also: {other}" for other in others)]
+            raise type(first)(first.message, cure=". ".join(filter(None, cures)))
+
+    def _check_rows(self) -> None:
         self._data.rows("train")
         self._data.rows("eval")
+
+    def _check_search(self) -> None:
         check_search(
             self.name,
             self._settings,
@@ -192,7 +205,7 @@ class DeepSearchQATask:
             judging.items,
             evaluator_version=self.evaluator_version,
             max_error_fraction=self._config.max_error_fraction,
-            metrics=judging.metrics,
+            metrics={**judging.metrics, **episode_endings(items)},
             duration_s=time.monotonic() - started,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError, MissingDataError, PreflightError
 from rl_bench.tasks.gsm8k.rules import MARK
 from rl_bench.tasks.gsm8k.word_problems import ProblemShape, Split, iter_problems
 
@@ -20,6 +20,8 @@ _FILES = {
     "train": ("train.jsonl", "train.jsonl.xz"),
     "eval": ("test.jsonl", "test.jsonl.xz", "test_first400.jsonl"),
 }
+NUM_ROWS = {"train": 7473, "eval": 1319}
+"""What the public splits have."""
 _DEFAULT_NUM = 1000
 
 
@@ -39,7 +41,7 @@ def read_rows(folder: Path, *, split: Split) -> list[Row]:
     """
     path = next((folder / name for name in _FILES[split] if (folder / name).is_file()), None)
     if path is None:
-        raise PreflightError(
+        raise MissingDataError(
             f"GSM8K {split} data not found in {folder} (looked for {', '.join(_FILES[split])})",
             cure=f"Download them from {SOURCE} and set task.data_path",
         )

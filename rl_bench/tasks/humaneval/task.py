@@ -19,6 +19,7 @@ from rl_bench.execution.base import MIB, Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker
 from rl_bench.grading_status import Phase
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
+from rl_bench.tasks.checks import check_count, completion_endings
 from rl_bench.tasks.humaneval.data import NUM_TRAIN, Row, read_rows
 from rl_bench.tasks.humaneval.prompts import BASE_STOP, PROBLEM, PromptStyle, program, request
 
@@ -111,11 +112,7 @@ class HumanEvalTask:
             ("eval", self.eval_rows, self._config.num_eval),
             ("train", self._train_rows, self._config.num_train),
         ):
-            if wanted is not None and len(rows) < wanted:
-                raise PreflightError(
-                    f"task {self.name}: {len(rows)} {split} rows found, {wanted} wanted",
-                    cure=f"Set num_{split} to {len(rows)} or lower",
-                )
+            check_count(self.name, split=split, found=len(rows), wanted=wanted)
         row = self.eval_rows[0]
         self._self_test(row, body=row.canonical_solution, passes=True)
         self._self_test(row, body=_HOSTILE_BODY, passes=False)
@@ -241,9 +238,8 @@ def _outcome(
 
 
 def _metrics(items: Sequence[ItemOutcome]) -> dict[str, float]:
-    """How many items ended how, and how many answers were cut off."""
+    """How many items ended how, how many answers were cut off, how many prompts are too long."""
     outcomes = Counter(str(item.detail.get("outcome", item.status.value)) for item in items)
     kinds = [*Outcome, ItemStatus.ENV_ERROR]
     counts = {f"num_{kind.value}": float(outcomes[kind.value]) for kind in kinds}
-    cut = sum(item.detail["finish_reason"] == FinishReason.LENGTH.value for item in items)
-    return counts | {"cut_off_percent": 100.0 * cut / len(items)}
+    return counts | completion_endings(items)

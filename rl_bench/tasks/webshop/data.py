@@ -19,8 +19,9 @@ from envs.webshop_goals import Goal, GoalKind
 from envs.webshop_nouns import AUTO, find_tagger
 from envs.webshop_shop import Shop, ShopSettings, Split, open_shop, write_shop
 from rl_bench.config import DataSource, Frozen, TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError, MissingDataError, PreflightError
 from rl_bench.tasks.alfworld_data import make_once
+from rl_bench.tasks.checks import check_count
 
 TRAIN_FILE = "train.jsonl"
 KNOWN_SESSION = (
@@ -133,7 +134,9 @@ class WebShopData:
         try:
             return open_shop(self.folder(), self.shop_settings(split))
         except EnvironmentBroken as error:
-            raise PreflightError(f"task {self._config.name}: {error}", cure=_CURE) from error
+            is_there = any(self.folder().glob("products*"))
+            kind = PreflightError if is_there else MissingDataError
+            raise kind(f"task {self._config.name}: {error}", cure=_CURE) from error
 
     def known_shop(self) -> Shop:
         """The shop of `KNOWN_SESSION`: a few built-in products, with every goal about them."""
@@ -181,9 +184,13 @@ class WebShopData:
 
     def _first(self, split: Split, number: int | None) -> Sequence[Goal]:
         goals = self.shop(split).goals
-        if number is not None and len(goals) < number:
-            raise PreflightError(
-                f"task {self._config.name}: {len(goals)} goals in split {split}, needed {number}",
+        if number is not None:
+            check_count(
+                self._config.name,
+                split=split,
+                found=len(goals),
+                wanted=number,
+                what="goals",
                 cure=_CURE,
             )
         return goals[:number]

@@ -15,13 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from envs.errors import EnvironmentBroken
-from envs.protocols import PROTOCOL_FILE, get_protocol, protocol_spec
+from envs.protocols import PROTOCOL_FILE, protocol_spec
 from envs.webshop_expert import expert_actions
 from envs.webshop_nouns import get_tagger, tagger_label
 from envs.webshop_session import Session
 from envs.webshop_shop import GOALS_FILE, Shop
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import PreflightError
 from rl_bench.tasks.base import (
     Episode,
     EvalContext,
@@ -30,9 +30,11 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
+from rl_bench.tasks.checks import check_protocol, episode_endings
 from rl_bench.tasks.webshop.data import KNOWN_REWARD, KNOWN_SESSION, TRAIN_FILE, WebShopData
 
 ENV_ID = "rl_bench/WebShop-v0"
+PROTOCOLS = ("webshop_react",)
 _FORMAT = "1"
 _DESCRIPTION = """\
 # {name}: shopping on a website
@@ -126,10 +128,7 @@ class WebShopTask:
         Raises:
             PreflightError: Something is missing or does not work; names what, where and the cure.
         """
-        try:
-            get_protocol(self.protocol)
-        except ValueError as error:
-            raise ConfigError(f"task {self.name}: {error}") from error
+        check_protocol(self._config, self.protocol, choices=PROTOCOLS)
         goals = self._data.evaluation()
         if not self._data.train():
             raise PreflightError(
@@ -220,5 +219,6 @@ def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:
         "success_at_1": 100.0 * sum(reward == 1.0 for reward in rewards) / len(items),
         "bought": 100.0 * sum("bought" in item.detail for item in played) / len(items),
     }
+    metrics |= episode_endings(items)
     steps = [item.num_steps for item in played]
     return metrics | ({"mean_steps": sum(steps) / len(steps)} if steps else {})

@@ -448,6 +448,8 @@ def test_missing_and_scarce_data_are_preflight_errors(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"needs 20 instructions.*score=win_rate"):
         AlpacaEvalTask(public(tmp_path, num_eval=19)).check_data()
     AlpacaEvalTask(public(tmp_path, num_eval=19, score="win_rate")).check_data()
+    with pytest.raises(PreflightError, match=r"task\.settings\.train_file= task\.num_train=null"):
+        AlpacaEvalTask(public(tmp_path, train_file="absent.jsonl")).check_data()
     with pytest.raises(PreflightError, match="'official' not found"):
         AlpacaEvalTask(public(tmp_path, length_control="official")).check_data()
 

