@@ -126,7 +126,7 @@ def prompts_path(prompts: str = "") -> Path:
         return given
     raise FileNotFoundError(
         f"ReAct examples not found at {path}. Take prompts/alfworld_3prompts.json of "
-        "github.com/ysymyth/ReAct and name it in the task's settings.react_prompts, or set "
+        "github.com/ysymyth/ReAct and name it in task.settings.react_prompts, or set "
         "RL_BENCH_DATA to a folder that holds react/alfworld_3prompts.json."
     )
 

@@ -349,7 +349,7 @@ def _task_changes(old: TaskView, new: TaskView) -> list[str]:
 
 
 def _baseline_remarks(task: TaskView) -> str:
-    remarks = [task.baseline_failure or task.baseline_missing]
+    remarks = [task.baseline_failure or task.baseline_missing, task.baseline_outgrown]
     if task.noise_floor is not None:
         times = len(task.baseline_scores)
         remarks.append(f"noise floor {number(task.noise_floor)} from {times} gradings")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 
+from rl_bench.context_fit import context_remark
 from rl_bench.events import (
     AgentExited,
     AgentStarted,
@@ -71,6 +72,7 @@ class TaskView:
         noise_floor: What two gradings of one checkpoint differ by, points, see `rl_bench.noise`;
             None when the base model was graded once.
         baseline_missing: Its items without a verdict in words, see `missing_items`.
+        baseline_outgrown: What did not fit the model's context, see `rl_bench.context_fit`.
         first, first_submission_id: The earliest submission with a score: what later ones built on.
         best: The highest score of a submission; None while there is none.
         best_submission_id: The first submission that reached ``best``.
@@ -90,6 +92,7 @@ class TaskView:
     baseline_scores: tuple[float, ...] = ()
     baseline_num_errors: int | None = None
     baseline_missing: str = ""
+    baseline_outgrown: str = ""
     noise_floor: float | None = None
     first: float | None = None
     first_submission_id: int | None = None
@@ -151,6 +154,7 @@ class TaskView:
         self.baseline_scores = evaluation.repeat_scores
         self.baseline_num_errors = evaluation.num_errors
         self.baseline_missing = missing_items(evaluation)
+        self.baseline_outgrown = context_remark(evaluation)
         self.noise_floor = evaluation.noise_floor
 
     def fold_submission(self, evaluation: Evaluation, *, submission_id: int, is_base: bool) -> None:

@@ -121,6 +121,9 @@ def failures(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[F
             if task.baseline_missing and not task.baseline_failure:
                 example = f"{where}, baseline: {task.baseline_missing}"
                 add("items_without_verdict", is_infra=False, example=example)
+            if task.baseline_outgrown:
+                example = f"{where}, baseline: {task.baseline_outgrown}"
+                add("beyond_context", is_infra=False, example=example)
             if task.num_incomplete:
                 example = f"{where}, {task.incomplete_example}"
                 num = task.num_incomplete

@@ -103,6 +103,29 @@ def test_unjudged_items_are_named(story: MakeStory, sweep_paths: SweepPaths) -> 
     assert told in out.getvalue()
 
 
+def test_a_baseline_beyond_the_context_is_named(story: MakeStory) -> None:
+    run = story("a").start()
+    verdict = Evaluation(
+        task="alfworld",
+        score=0.0,
+        num_items=20,
+        num_errors=0,
+        evaluator_version="x",
+        items=(),
+        metrics={"prompt_too_long_percent": 100.0},
+        duration_s=1.0,
+    )
+    run.add(BaselineGraded(content_hash="base", evaluations=(verdict,)))
+    found = failures(views_of(run.finish()), planned({"a": run.spec}))
+    assert [(f.kind, f.example) for f in found if f.kind == "beyond_context"] == [
+        (
+            "beyond_context",
+            "run a, alfworld, baseline: 20 of 20 prompts do not fit the model's context "
+            "(model.max_model_len)",
+        )
+    ]
+
+
 def test_show_prints_table_failures_paths_and_next_command(
     story: MakeStory, sweep_paths: SweepPaths
 ) -> None:
