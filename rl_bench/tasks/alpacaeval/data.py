@@ -21,6 +21,7 @@ from rl_bench.tasks.alpacaeval.winrate import GamedRow, LengthControl, LengthMod
 
 BUILTIN = Path(__file__).with_name("mini.json")
 _REFERENCES = ("model_outputs_gpt4_1106_preview.json", "alpaca_eval_gpt4_baseline.json")
+_FETCH = "Fetch the data with `python -m rl_bench.prepare task=alpacaeval`"
 _TABLES: Mapping[LengthControl, str] = {
     LengthControl.OFFICIAL: "df_gamed.csv",
     LengthControl.OFFICIAL_DIFFICULTY: "instruction_difficulty.csv",
@@ -71,8 +72,12 @@ def read_train(folder: Path, name: str) -> list[TrainRow]:
     Raises:
         PreflightError: The file is missing, or holds something else.
     """
-    otherwise = "; task.settings.train_file= task.num_train=null gives the agent none"
-    path = _find(folder, (name,), what="train rows", otherwise=otherwise)
+    # An evaluation alone needs none, but only the user knows that no agent will follow.
+    cure = (
+        "To go without train rows, e.g. for an evaluation alone, set "
+        "task.settings.train_file= task.num_train=null"
+    )
+    path = _find(folder, (name,), what="train rows", cure=cure)
     with _reading(path):
         text = _content(path)
         lines = [line for line in text.split("\n") if line.strip()]
@@ -168,14 +173,13 @@ def _text(row: Mapping[str, object], key: str) -> str:
     return value
 
 
-def _find(folder: Path, names: Iterable[str], *, what: str, otherwise: str = "") -> Path:
+def _find(folder: Path, names: Iterable[str], *, what: str, cure: str = _FETCH) -> Path:
     names = tuple(names)
     found = _candidates(folder, names)
     if not found:
         raise MissingDataError(
-            f"AlpacaEval: {what} not found in {folder} (looked for {', '.join(names)}, also .xz)"
-            f"{otherwise}",
-            cure="Fetch the data with `python -m rl_bench.prepare task=alpacaeval`",
+            f"AlpacaEval: {what} not found in {folder} (looked for {', '.join(names)}, also .xz)",
+            cure=cure,
         )
     return found[0]
 

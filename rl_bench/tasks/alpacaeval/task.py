@@ -21,7 +21,7 @@ from pathlib import Path
 from envs.protocol import ChatMessage
 from rl_bench.config import TaskConfig
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
-from rl_bench.errors import MissingDataError, PreflightError
+from rl_bench.errors import PreflightError
 from rl_bench.judges.base import Judged, JudgeUsage
 from rl_bench.tasks.alpacaeval.annotators import load_annotator, model_comes_first
 from rl_bench.tasks.alpacaeval.data import (
@@ -106,25 +106,13 @@ class AlpacaEvalTask:
         load_annotator(self._settings.annotator)
         self._check_count("eval", len(self.eval_rows), self._config.num_eval)
         if self._settings.train_file:
-            self._check_train_rows()
+            self._check_count("train", len(self._train_rows()), self._config.num_train)
         model = read_length_model(self._settings.folder, self._settings.length_control)
         if self._settings.score is ScoreKind.LC_WIN_RATE:
             self._check_length_control(model)
 
     def _check_count(self, split: str, found: int, wanted: int | None) -> None:
         check_count(self.name, split=split, found=found, wanted=wanted, cure="Complete the data")
-
-    def _check_train_rows(self) -> None:
-        """An evaluation alone needs none, but only the user knows that no agent will follow."""
-        try:
-            found = len(self._train_rows())
-        except MissingDataError as error:
-            raise MissingDataError(
-                error.message,
-                cure="To go without train rows, e.g. for an evaluation alone, set "
-                "task.settings.train_file= task.num_train=null",
-            ) from error
-        self._check_count("train", found, self._config.num_train)
 
     def _check_length_control(self, model: LengthModel) -> None:
         unknown = [row.item for row in self.eval_rows if row.item not in model.difficulty]
