@@ -24,6 +24,7 @@ from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION, Split, World, make_world
 
 PUBLISHED_NUM_TRAIN = 100
+NUM_ROWS = 900
 _FILES = ("DSQA-full.csv", "subset_*.jsonl")
 _SOURCE = "https://huggingface.co/datasets/google/deepsearchqa"
 
@@ -149,10 +150,18 @@ class DeepSearchQAData:
             held = "" if self.is_builtin else self._held(split)
             raise PreflightError(
                 f"task {config.name}: {len(rows)} {split} rows left{held}, {num or 'some'} wanted",
-                cure="Set task.num_train and task.num_eval to what there is, e.g. 20 and 80 for a "
-                f"subset of 100 rows, or get all 900 from {_SOURCE}",
+                cure=self._cure(rows, split),
             )
         return rows[:num]
+
+    def _cure(self, rows: Sequence[Row], split: Split) -> str:
+        """Rows can be had only where the public file is not whole."""
+        if self.is_builtin or len(read_rows(self._folder)) >= NUM_ROWS:
+            return f"Lower task.num_{split} to {len(rows)}" if rows else "Lower task.num_train"
+        return (
+            "Set task.num_train and task.num_eval to what there is, e.g. 20 and 80 for a subset "
+            f"of 100 rows, or get all {NUM_ROWS} from {_SOURCE}"
+        )
 
     def _held(self, split: Split) -> str:
         """How many rows there are, and who takes those that are not left."""

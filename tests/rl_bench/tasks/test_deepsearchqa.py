@@ -469,6 +469,8 @@ def test_too_few_rows_and_a_missing_key_are_told_together(
         task.check_data()
     said = f"0 eval rows left of the {num} there, since task.num_train takes {num} of them"
     assert said in caught.value.message
+    with pytest.raises(PreflightError, match=r"5000 wanted. Lower task\.num_eval to \d+$"):
+        make_task(tmp_path, num_eval=5000).check_data()
 
 
 def test_config_mistakes_are_config_errors(tmp_path: Path) -> None:
