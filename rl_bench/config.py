@@ -24,6 +24,9 @@ MAX_SECONDS = 1e8
 MAX_SEED = 2**32 - 1
 """The largest that every library takes."""
 MAX_ITEMS = 100_000
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+OptionName = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""A name that may become a part of a path."""
 Setting = str | int | float | bool | None
 
 
@@ -58,7 +61,7 @@ class AgentConfig(Frozen):
             for controls that submit nothing on purpose.
     """
 
-    name: str
+    name: OptionName
     argv: tuple[str, ...] = Field(min_length=1)
     apis: tuple[Api, ...] = ()
     env: Mapping[str, str] = {}
@@ -75,7 +78,7 @@ class DriverConfig(Frozen):
     Prices are US dollars for a million tokens.
     """
 
-    name: str
+    name: OptionName
     api: Api | None = None
     model_id: str = ""
     key_variable: str = ""
@@ -119,7 +122,7 @@ class JudgeConfig(Frozen):
         max_model_len, gpu_memory_utilization: Of the server that ``vllm`` starts.
     """
 
-    name: str
+    name: OptionName
     kind: Literal["openai", "vllm"] = "openai"
     annotator: str
     model_id: str
@@ -168,7 +171,7 @@ class TaskConfig(Frozen):
         settings: What only this kind of task knows, e.g. a generator's sizes.
     """
 
-    name: str
+    name: OptionName
     kind: str
     level: Literal["L1", "L2", "L3"]
     source: DataSource
@@ -201,7 +204,7 @@ class ModelConfig(Frozen):
         max_model_len: Context length in tokens for grading.
     """
 
-    name: str
+    name: OptionName
     kind: Literal["tiny", "smollm2", "local_or_hub"]
     path: Path | None = None
     hub_id: str = ""
@@ -373,7 +376,7 @@ class SweepConfig(Frozen):
     keys are agent, driver, mode, task, model and seed, the values option names.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    name: OptionName
     seeds: Seeds
     blocks: tuple[BlockConfig, ...] = Field(min_length=1)
     exclude: tuple[str, ...] = ()
@@ -403,6 +406,14 @@ class Options(Frozen):
     modes: Mapping[str, ModeConfig]
     tasks: Mapping[str, TaskConfig]
     models: Mapping[str, ModelConfig]
+
+    @model_validator(mode="after")
+    def _names_tell_apart(self) -> "Options":
+        for group in (self.agents, self.drivers, self.tasks, self.models):
+            names = [option.name for option in group.values()]
+            if len(set(names)) < len(names):
+                raise ValueError(f"two options have one name: {', '.join(sorted(names))}")
+        return self
 
 
 class Experiment(Frozen):

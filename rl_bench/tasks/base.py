@@ -5,6 +5,7 @@ A task never sees an engine's process, a Ray handle or a path of another run. It
 An item that could not be evaluated is an outcome with a status, never a zero.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,10 +189,13 @@ def aggregate(
     if score is None:
         solved = sum(item.score or 0.0 for item in items if item.status is ItemStatus.OK)
         score = 100.0 * solved / len(items)
+    failure = _why_void(broken, num_items=len(items)) if void else ""
+    if not math.isfinite(score):
+        failure = failure or f"the score came out as {score}"
     return EvalResult(
         task=task,
-        score=None if void else score,
-        failure=_why_void(broken, num_items=len(items)) if void else "",
+        score=None if failure else score,
+        failure=failure,
         num_items=len(items),
         num_errors=num_errors,
         evaluator_version=evaluator_version,

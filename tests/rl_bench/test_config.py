@@ -7,7 +7,15 @@ from pydantic import ValidationError
 
 from rl_bench import errors
 from rl_bench.compose import compose
-from rl_bench.config import AgentConfig, BlockConfig, BudgetConfig, RunSpec, SweepConfig
+from rl_bench.config import (
+    AgentConfig,
+    BlockConfig,
+    BudgetConfig,
+    DataSource,
+    RunSpec,
+    SweepConfig,
+    TaskConfig,
+)
 from rl_bench.plan import expand, run_id
 
 
@@ -66,3 +74,9 @@ def test_every_error_survives_pickling(cls: type[errors.RlBenchError]) -> None:
     assert type(again) is cls
     assert str(again) == "it broke. mend it"
     assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", "a\0b"])
+def test_a_name_is_no_path(name: str) -> None:
+    with pytest.raises(ValidationError):
+        TaskConfig(name=name, kind="gsm8k", level="L1", source=DataSource.BUILTIN, max_tokens=8)
