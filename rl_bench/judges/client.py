@@ -74,12 +74,14 @@ class ChatClient:
         """
         client = await self._connected()
         body = self.body(request, seed=seed)
-        response = read_response(await self._send(client, body, account))
-        num_prompt_tokens, num_tokens = count_tokens(response, body)
-        account.add(num_prompt_tokens, num_tokens)
-        return read_reply(
-            response, request, num_prompt_tokens=num_prompt_tokens, num_tokens=num_tokens
-        )
+        content = await self._send(client, body, account)
+        try:
+            return _read(content, request, body, account)
+        except AskError:
+            raise
+        except Exception as error:  # a boundary: no answer may end an evaluation
+            why = f"the answer cannot be read: {type(error).__name__}: {error}"
+            raise AskError(why, kind=FailureKind.UNREADABLE) from error
 
     async def close(self) -> None:
         """Ends the connections; safe to call twice."""
@@ -136,6 +138,15 @@ class ChatClient:
         if status in _TRANSIENT_STATUSES or status >= 500:
             return AskError(message, retry_after_s=_retry_after_s(error.response.headers))
         return AskError(message, kind=FailureKind.REFUSED)
+
+
+def _read(
+    content: bytes, request: JudgeRequest, body: Mapping[str, Any], account: Account
+) -> JudgeReply:
+    response = read_response(content)
+    num_prompt_tokens, num_tokens = count_tokens(response, body)
+    account.add(num_prompt_tokens, num_tokens)
+    return read_reply(response, request, num_prompt_tokens=num_prompt_tokens, num_tokens=num_tokens)
 
 
 def _make_client(address: Address) -> "openai.AsyncOpenAI":

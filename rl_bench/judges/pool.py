@@ -7,6 +7,7 @@ endpoint is closed to everyone (`rl_bench.judges.gate`), all that is left is unj
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Generic, Self, TypeVar
 
 from envs.text_store import TextStore
 from rl_bench.config import JudgeConfig
-from rl_bench.judges.account import Account
+from rl_bench.judges.account import Account, Budget
 from rl_bench.judges.base import Judged, JudgeReply, JudgeRequest, Votes
 from rl_bench.judges.client import ChatClient
 from rl_bench.judges.endpoint import Endpoint, RemoteEndpoint
@@ -68,6 +69,7 @@ class JudgePool:
         self._first_wait_s = first_wait_s
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._gate = Gate(config.name)
+        self._budget = Budget(config)
         self._num_asks = 0
 
     @classmethod
@@ -97,10 +99,14 @@ class JudgePool:
         parse: Callable[[JudgeReply], T],
         repeat: int = 0,
     ) -> Judged[T]:
-        """Asks for the configured number of votes on each request; see `Judge.ask`."""
-        account = Account(self._config)
-        if self._num_asks == 0:  # what is asked together shares what it learns of the endpoint
-            self._gate = Gate(self._config.name)
+        """Asks for the configured number of votes on each request; see `Judge.ask`.
+
+        Calls that overlap are one evaluation's: they share what they learn of the endpoint, and
+        what they may cost. The usage is each call's own.
+        """
+        if self._num_asks == 0:
+            self._gate, self._budget = Gate(self._config.name), Budget(self._config)
+        account = Account(self._budget)
         self._num_asks += 1
         try:
             session = _Session(
@@ -143,8 +149,8 @@ class JudgePool:
         key = reply_key(body, identity=session.identity, vote=number, repeat=session.repeat)
         if (kept := self._cache.get(key)) is not None:
             try:
-                value = session.parse(kept)
-            except ValueError:
+                value = _vote_in(kept, session.parse)
+            except AskError:
                 pass  # it was readable when it was kept: the task reads otherwise now
             else:
                 session.account.num_cached += 1
@@ -164,7 +170,7 @@ class JudgePool:
         gate, begin = session.gate, time.monotonic()
         for attempt in range(self._config.num_retries + 1):
             await gate.enter()
-            session.account.check()
+            session.account.budget.check()
             session.account.num_retries += attempt > 0
             try:
                 return await self._attempt(request, seed, session)
@@ -183,15 +189,25 @@ class JudgePool:
     ) -> tuple[JudgeReply, T]:
         reply = await self._client.ask(request, seed=seed, account=session.account)
         session.gate.answered()
-        try:
-            return reply, session.parse(reply)
-        except ValueError as error:
-            raise AskError(f"no verdict: {error}", kind=FailureKind.UNREADABLE) from error
+        return reply, _vote_in(reply, session.parse)
 
     def _wait_s(self, attempt: int) -> float:
         """Half of it random, so that those who failed together do not come back together."""
         longest: float = min(MAX_WAIT_S, self._first_wait_s * 2.0**attempt)
         return longest * random.uniform(0.5, 1.0)  # noqa: S311  no secret
+
+
+def _vote_in(reply: JudgeReply, parse: Callable[[JudgeReply], T]) -> T:
+    try:
+        value = parse(reply)
+    except ValueError as error:
+        raise AskError(f"no verdict: {error}", kind=FailureKind.UNREADABLE) from error
+    except Exception as error:  # a boundary: the reader met what its writer did not think of
+        why = f"no verdict: {type(error).__name__}: {error}"
+        raise AskError(why, kind=FailureKind.UNREADABLE) from error
+    if isinstance(value, float) and not math.isfinite(value):
+        raise AskError(f"no verdict: {value} is no vote", kind=FailureKind.UNREADABLE)
+    return value
 
 
 def _joined(votes: Sequence[Votes[T]]) -> Votes[T]:

@@ -6,6 +6,7 @@ comes after.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from rl_bench.judges.failures import AskError, FailureKind
 CHARS_PER_TOKEN = 4
 """For endpoints that do not count: about right for English."""
 MAX_SHOWN_CHARS = 80
+MAX_COUNT = 10**9
+"""Tokens of a prompt or an answer; an endpoint that counts more does not count."""
 _CUT = "cut by its limit of tokens: raise max_tokens of the judge"
 
 
@@ -126,7 +129,7 @@ def read_reply(
 
     Raises:
         AskError: It is unreadable: empty, refused, or without the call, the JSON or the
-            log-probabilities that were asked for.
+            log-probabilities that were asked for, or with some that are no numbers.
     """
     if not response.choices:
         raise _unreadable("no choice in the answer")
@@ -178,12 +181,17 @@ def _top_logprobs(choice: _Choice) -> tuple[Mapping[str, float], ...]:
 
 
 def _by_token(alternatives: Sequence[_Alternative]) -> dict[str, float]:
-    """Different tokens may read alike when they are parts of characters: the likeliest counts."""
+    """Different tokens may read alike when they are parts of characters: the likeliest counts.
+
+    A token of probability 0 is no alternative; JSON has no number for its logarithm.
+    """
     found: dict[str, float] = {}
     for alternative in alternatives:
-        found[alternative.token] = max(
-            alternative.logprob, found.get(alternative.token, alternative.logprob)
-        )
+        token, logprob = alternative.token, alternative.logprob
+        if math.isnan(logprob) or logprob == math.inf:
+            raise _unreadable(f"the log-probability of {token!r} is {logprob}")
+        if logprob > -math.inf:
+            found[token] = max(logprob, found.get(token, logprob))
     return found
 
 
@@ -199,7 +207,7 @@ def _why_empty(choice: _Choice) -> str:
 def _check_json_object(text: str, choice: _Choice, *, what: str) -> None:
     try:
         is_object = isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets nested by the thousand
         is_object = False
     if not is_object:
         cut = f", {_CUT}" if choice.finish_reason == "length" else ""
@@ -211,6 +219,6 @@ def _unreadable(reason: str) -> AskError:
 
 
 def _count(value: object, texts: Iterable[str]) -> int:
-    if isinstance(value, int) and value >= 0:
+    if isinstance(value, int) and 0 <= value <= MAX_COUNT:
         return value
     return sum(map(len, texts)) // CHARS_PER_TOKEN

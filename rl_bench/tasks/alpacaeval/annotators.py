@@ -178,6 +178,8 @@ def _first_share(reply: JudgeReply, *, first: str, second: str) -> float:
     if first not in known and second not in known:
         raise ValueError(f"neither {first} nor {second} among the likely tokens {sorted(known)}")
     gap = known.get(second, -math.inf) - known.get(first, -math.inf)
+    if math.isnan(gap) or math.inf in (known.get(first), known.get(second)):
+        raise ValueError(f"the log-probabilities of {first} and {second} compare as nothing")
     return 0.0 if gap > 700.0 else 1.0 / (1.0 + math.exp(gap))
 
 
@@ -206,7 +208,7 @@ def _first_rank(reply: JudgeReply, *, key: str, first: str) -> float:
         raise ValueError("the judge did not call the function")
     try:
         ranks = {str(row["model"]): row["rank"] for row in json.loads(reply.arguments)[key]}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no ranking in {reply.arguments[:200]!r}") from error
     own = ranks.pop(first, None)
     if not isinstance(own, int | float) or own not in {1, 2} or own in ranks.values():

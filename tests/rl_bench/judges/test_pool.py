@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import math
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from envs.text_store import TextStore
 from rl_bench.config import JudgeConfig
+from rl_bench.judges import client
 from rl_bench.judges.base import FunctionSpec, Judge, JudgeReply, JudgeRequest, Votes
 from rl_bench.judges.pool import CACHE_FILE, JudgePool
 from tests.rl_bench.judges.stand_in import Answer, Asked, Fault, StandInJudge
@@ -296,6 +298,31 @@ async def test_what_may_be_spent_is_the_limit(judge: StandInJudge, tmp_path: Pat
     assert sum(vote.is_judged for vote in again.votes) >= 40  # the next evaluation's own budget
 
 
+async def test_calls_under_way_together_spend_one_budget(
+    judge: StandInJudge, tmp_path: Path
+) -> None:
+    config = judge.config(usd_per_million_input=10.0, max_cost_usd=0.02, max_concurrency=2)
+    async with opened(config, tmp_path) as pool:
+        asks = [pool.ask(requests(30, start=start), parse=yes_or_no) for start in (0, 30)]
+        both = await asyncio.gather(*asks)
+    assert 20 <= judge.num_requests <= 21
+    for judged in both:
+        num_judged = sum(vote.is_judged for vote in judged.votes)
+        assert judged.usage.num_requests == num_judged
+        assert judged.usage.cost_usd == pytest.approx(0.001 * num_judged)
+    assert sum(judged.usage.num_requests for judged in both) == judge.num_requests
+
+
+async def test_a_count_beyond_all_bounds_is_estimated(judge: StandInJudge, tmp_path: Path) -> None:
+    judge.rule = lambda asked: Answer(text="yes", num_prompt_tokens=10**400, num_tokens=10**12)
+    config = judge.config(usd_per_million_input=10.0, max_cost_usd=1.0)
+    async with opened(config, tmp_path) as pool:
+        judged = await pool.ask(requests(3), parse=yes_or_no)
+    assert [vote.values for vote in judged.votes] == [(1.0,)] * 3
+    assert 0 < judged.usage.num_prompt_tokens < 100
+    assert 0 < judged.usage.num_tokens < 200
+
+
 @pytest.mark.parametrize("fault", [Fault.WRONG_USAGE, Fault.NO_USAGE], ids=lambda f: f.name)
 async def test_tokens_that_nobody_counts_are_estimated(
     judge: StandInJudge, tmp_path: Path, fault: Fault
@@ -430,6 +457,94 @@ async def test_log_probabilities(judge: StandInJudge, tmp_path: Path, fault: Fau
             "likeliest tokens",
         }
         assert vote.failures == (expected[fault],)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (math.nan, -0.5, "after 1 attempts: the log-probability of 'm' is nan"),
+        (-0.5, math.inf, "after 1 attempts: the log-probability of 'M' is inf"),
+        (-math.inf, -math.inf, "after 1 attempts: no verdict: neither m nor M among"),
+        (-0.5, -math.inf, ""),
+    ],
+)
+async def test_log_probabilities_that_are_no_numbers(
+    judge: StandInJudge, tmp_path: Path, first: float, second: float, reason: str
+) -> None:
+    judge.rule = lambda asked: Answer(text="m", top_logprobs=({"m": first, "M": second},))
+    async with opened(judge.config(num_retries=0), tmp_path) as pool:
+        for _ in range(2):
+            judged = await pool.ask([request(1, top_logprobs=5)], parse=likeliest)
+    (vote,) = judged.votes
+    assert vote.values == (() if reason else ("m",))
+    assert "".join(vote.failures).startswith(reason)
+    assert judge.num_requests == (2 if reason else 1)  # a vote is kept, and can be read again
+
+
+NESTED = {
+    "lists": "[" * 100_000,
+    "objects": '{"a":' * 100_000,
+    "an object": '{"a":' + "[" * 100_000 + "]" * 100_000 + "}",
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize("is_call", [True, False])
+async def test_an_answer_nested_without_end_is_unreadable(
+    judge: StandInJudge, tmp_path: Path, kind: str, is_call: bool
+) -> None:
+    text = NESTED[kind]
+    judge.rule = lambda asked: (
+        Answer(text="yes")
+        if not asked.text.endswith(" 1")
+        else Answer(arguments=text)
+        if is_call
+        else Answer(text=text)
+    )
+    odd = request(1, function=RANK) if is_call else request(1, json_object=True)
+    async with opened(judge.config(num_retries=1), tmp_path) as pool:
+        judged = await pool.ask([odd, request(2)], parse=yes_or_no)
+    assert [vote.is_judged for vote in judged.votes] == [False, True]
+    assert judged.votes[0].failures[0].startswith("after 2 attempts: no JSON object in the ")
+    assert judged.usage.num_tokens == 30  # it was paid for all the same
+
+
+async def test_a_reply_that_no_one_thought_of_is_unreadable(
+    judge: StandInJudge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object, **fields: object) -> JudgeReply:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(client, "read_reply", fails)
+    async with opened(judge.config(num_retries=1), tmp_path) as pool:
+        judged = await pool.ask([request(1)], parse=yes_or_no)
+    expected = "after 2 attempts: the answer cannot be read: OverflowError: too large"
+    assert reasons(judged.votes) == {expected}
+    assert judged.usage.num_tokens == 20
+
+
+def never_ending(reply: JudgeReply) -> float:
+    return never_ending(reply)
+
+
+@pytest.mark.parametrize(
+    ("parse", "reason"),
+    [
+        (never_ending, "RecursionError: maximum recursion depth exceeded"),
+        (lambda reply: float({"no": 0}[reply.text]), "KeyError: 'yes'"),
+        (lambda reply: math.nan, "nan is no vote"),
+        (lambda reply: -math.inf, "-inf is no vote"),
+    ],
+)
+async def test_whatever_reading_ends_with_one_item_is_unjudged(
+    judge: StandInJudge, tmp_path: Path, parse: Callable[[JudgeReply], float], reason: str
+) -> None:
+    judge.rule = lambda asked: Answer(text="yes")
+    async with opened(judge.config(num_retries=1), tmp_path) as pool:
+        await pool.ask([request(1)], parse=yes_or_no)
+        judged = await pool.ask([request(1)], parse=parse)  # first as it was kept
+    assert judged.votes[0].values == ()
+    assert judged.votes[0].failures[0].startswith(f"after 2 attempts: no verdict: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_an_output_cannot_speak_to_the_judge(kind: AnnotatorKind) -> None:
         ({"M": -0.1}, 0.0),
         ({"m": -1000.0, "M": -0.1}, 0.0),
         ({"m": -0.1, "M": -1000.0}, 1.0),
+        ({"m": -math.inf, "M": -0.1}, 0.0),
     ],
 )
 def test_a_vote_is_the_share_of_the_first(likely: Mapping[str, float], vote: float) -> None:
@@ -77,6 +78,11 @@ def test_a_vote_is_the_share_of_the_first(likely: Mapping[str, float], vote: flo
     [
         (JudgeReply(text="m"), "no log-probabilities"),
         (JudgeReply(text="x", top_logprobs=({"x": -0.1, " m": -3.0},)), "neither m nor M"),
+        (JudgeReply(text="m", top_logprobs=({"m": math.nan, "M": -3.0},)), "as nothing"),
+        (JudgeReply(text="m", top_logprobs=({"m": -0.1, "M": math.nan},)), "as nothing"),
+        (JudgeReply(text="m", top_logprobs=({"m": -math.inf, "M": -math.inf},)), "as nothing"),
+        (JudgeReply(text="m", top_logprobs=({"m": -math.inf},)), "as nothing"),
+        (JudgeReply(text="m", top_logprobs=({"m": math.inf, "M": -3.0},)), "as nothing"),
     ],
 )
 def test_probabilities_of_other_tokens_are_no_vote(reply: JudgeReply, why: str) -> None:
@@ -115,6 +121,9 @@ def test_a_ranking_is_a_vote(arguments: str, vote: float) -> None:
         ranking(("m", 1), ("M", 1)),
         ranking(("m", "best"), ("M", 2)),
         ranking(("m", [1]), ("M", 2)),
+        ranking(("m", math.nan), ("M", 2)),
+        "[" * 100_000,
+        '{"ordered_models":' * 100_000,
     ],
 )
 def test_an_unclear_ranking_is_no_vote(arguments: str | None) -> None:
