@@ -5,8 +5,10 @@ requests and one of replies; it knows neither the test nor the expected results.
 ``["returned", value]`` or ``["raised", text]``.
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from rl_bench.execution.codec import dumps, loads, read_frame, write_frame
@@ -30,8 +32,11 @@ def main() -> None:
 
 
 def _load(source: str, entry_point: str) -> Any:  # noqa: ANN401  whatever the program defines
-    # Not "__main__": what stands under `if __name__ == "__main__"` is not part of the function.
-    namespace: dict[str, Any] = {"__name__": "candidate"}
+    # Not "__main__": what stands under `if __name__ == "__main__"` is not part of the function. A
+    # module, since data classes and pickle look up the module that a class says it is of.
+    module = ModuleType("candidate")
+    sys.modules[module.__name__] = module
+    namespace = module.__dict__
     exec(compile(source, "<program>", "exec"), namespace)  # noqa: S102  what the jail is for
     if not callable(namespace.get(entry_point)):
         raise NameError(f"the program defines no function {entry_point}")

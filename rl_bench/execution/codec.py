@@ -1,7 +1,8 @@
 """Plain data as text, the only thing that crosses between a program and its checker.
 
-``None``, bool, int, float, complex, str, bytes, list, tuple, set, frozenset and dict cross as
-themselves; the receiver builds exact builtins from text, so no method of the sender's comes along.
+``None``, bool, int, float, complex, `Decimal`, `Fraction`, str, bytes, list, tuple, set, frozenset
+and dict cross as themselves; the receiver builds exactly these types from text, so no method of the
+sender's comes along.
 The sender turns subclasses (a `Counter`, a named tuple) into what they are built on. It may lie,
 and then the receiver still holds plain data or a `ValueError`. Imports the standard library only.
 """
@@ -9,10 +10,16 @@ and then the receiver still holds plain data or a `ValueError`. Imports the stan
 import json
 import os
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 64
 MAX_FRAME_BYTES = 4 << 20
+MAX_EXPONENT = 100_000
+"""Of a `Decimal`: a few letters must not become a whole number that fills the memory."""
+MAX_FRACTION_CHARS = 20_000
+"""Of a `Fraction`, in hexadecimal: reducing one takes time that grows with the square of it."""
 _HEADER_BYTES = 4
 
 
@@ -38,7 +45,7 @@ def encode(value: object, *, depth: int = 0) -> Any:  # noqa: ANN401  JSON
 
 
 def decode(data: Any, *, depth: int = 0) -> Any:  # noqa: ANN401  plain data of any kind
-    """The value that `encode` wrote, made of exact builtins.
+    """The value that `encode` wrote, made of exactly the types that cross.
 
     Raises:
         ValueError: ``data`` is nothing that `encode` writes.
@@ -62,6 +69,20 @@ def _read_complex(text: str) -> complex:
     return complex(float.fromhex(real), float.fromhex(imaginary))
 
 
+def _read_decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    if value.is_finite() and abs(value.adjusted()) > MAX_EXPONENT:
+        raise ValueError("exponent out of range")
+    return value
+
+
+def _read_fraction(text: str) -> Fraction:
+    if len(text) > MAX_FRACTION_CHARS:
+        raise ValueError("a fraction of too many digits")
+    numerator, denominator = text.split()
+    return Fraction(int(numerator, 16), int(denominator, 16))
+
+
 def _pairs(parts: list[Any]) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -79,6 +100,8 @@ _SCALARS: tuple[tuple[type, str, Callable[[Any], str]], ...] = (
     (float, "f", float.hex),
     (complex, "c", lambda value: f"{value.real.hex()} {value.imag.hex()}"),
     (bytes, "b", bytes.hex),
+    (Decimal, "m", Decimal.__str__),
+    (Fraction, "q", lambda value: f"{value.numerator:x} {value.denominator:x}"),
 )
 _BUILDERS: dict[str, Callable[[list[Any]], Any]] = {
     "l": list,
@@ -92,6 +115,8 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "f": float.fromhex,
     "c": _read_complex,
     "b": bytes.fromhex,
+    "m": _read_decimal,
+    "q": _read_fraction,
 }
 
 
@@ -125,8 +150,8 @@ def loads(content: bytes) -> Any:  # noqa: ANN401  plain data of any kind
             parse_constant=_no_number,
         )
         return decode(data)
-    # A set of lists, a float out of range, brackets without end.
-    except (TypeError, OverflowError, RecursionError) as error:
+    # A set of lists, a number out of range, no number at all, brackets without end.
+    except (TypeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"malformed value: {error}") from error
 
 

@@ -19,8 +19,15 @@ from rl_bench.tasks.reasoning import without_reasoning
 PROBLEM = "{prompt}"
 BASE_STOP = ("\nclass ", "\ndef ", "\n#", "\nif", "\nprint")
 _INDENT = " " * 4
-# A fence that is never closed ends with the text.
-_BLOCK = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+# A fence that is never closed ends with the text. In a list, it is indented as its item is.
+_BLOCK = re.compile(
+    r"(?:^(?P<margin>[ \t]+))?(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:(?P=fence)|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+_FUTURE = re.compile(
+    r"^(?P<line>from[ \t]+__future__[ \t]+import[ \t]*(?:\([^)]*\)|[^\n;#(]*))(?:;[ \t]*)?",
+    re.MULTILINE,
+)
 
 
 class PromptStyle(StrEnum):
@@ -49,16 +56,30 @@ def program(row: Row, text: str, *, style: PromptStyle) -> str:
     code = extract_code(text, entry_point=row.entry_point)
     if defines(code, row.entry_point):
         # The head stays before it: its imports and helpers may be needed, and count as given.
-        return f"{row.prompt}\n{code}"
+        return _future_first(f"{row.prompt}\n{code}")
     return row.prompt + as_body(code) if code.strip() else ""
 
 
 def extract_code(text: str, *, entry_point: str) -> str:
     """The part of an answer that is code."""
     answer = without_reasoning(text)
-    blocks = _BLOCK.findall(answer)
+    blocks = [_block(match, entry_point=entry_point) for match in _BLOCK.finditer(answer)]
     whole = (block for block in blocks if defines(block, entry_point))
     return str(next(whole, blocks[0] if blocks else answer))
+
+
+def _block(match: re.Match[str], *, entry_point: str) -> str:
+    """A block's code without what indents its fence, or indents all of a whole function."""
+    lines, margin = match["code"].splitlines(keepends=True), len(match["margin"] or "")
+    code = "".join(line[min(margin, len(line) - len(line.lstrip(" \t"))) :] for line in lines)
+    even = textwrap.dedent(code)
+    return even if defines(even, entry_point) else code
+
+
+def _future_first(source: str) -> str:
+    """``source`` with its future imports at the top, the only place where Python takes them."""
+    found = "".join(f"{match['line'].rstrip()}\n" for match in _FUTURE.finditer(source))
+    return found + _FUTURE.sub("", source)
 
 
 def defines(code: str, entry_point: str) -> bool:

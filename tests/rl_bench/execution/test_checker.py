@@ -143,3 +143,19 @@ async def test_many_at_once_keep_their_order_and_their_failures(best: Isolation)
 def test_only_root_is_offered_privileged_namespaces() -> None:
     assert offered(0)[0] is Isolation.NAMESPACES
     assert Isolation.NAMESPACES not in offered(1000)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from dataclasses import dataclass\n@dataclass\nclass N:\n    v: 'int'\n    n: 'N' = None\n"
+        "def f(x): return N(x).v + 1",
+        "import pickle\nclass N: pass\ndef f(x):\n    n = N()\n    n.v = x + 1\n"
+        "    return pickle.loads(pickle.dumps(n)).v",
+        "from fractions import Fraction\ndef f(x): return Fraction(x + 1)",
+        "from decimal import Decimal\ndef f(x): return Decimal(x) + 1",
+    ],
+)
+def test_what_looks_up_its_module_or_counts_exactly_passes(best: Isolation, program: str) -> None:
+    verdict = check(program, "assert candidate(1) == 2")
+    assert verdict.outcome is Outcome.PASSED, verdict

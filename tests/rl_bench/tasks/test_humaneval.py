@@ -338,3 +338,23 @@ async def test_all_published_solutions_pass_however_they_are_written(real_rows: 
 
     solved = await outcomes(real_rows, make)
     assert not {name: v for name, v in solved.items() if not is_passed(v)}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "~~~python\ndef area(r):\n    return 1\n~~~\n",
+        "````python\ndef area(r):\n    return 1\n````\n",
+        "1. So:\n\n   ```python\n   def area(r):\n       return 1\n   ```\n",
+        "- ```python\n  def area(r):\n      return 1\n  ```\n",
+        "1. So:\n\n   ```python\n       return 1\n   ```\n",
+        "```python\nfrom __future__ import annotations\n\ndef area(r: R):\n    return 1\n```",
+        "from __future__ import (annotations,\n    division); import os\ndef area(r): return 1",
+        '"""Areas."""\nfrom __future__ import annotations  # R\ndef area(r: R):\n    return 1\n',
+    ],
+)
+def test_fences_and_future_imports_of_every_form_make_a_program(answer: str) -> None:
+    source = program(ROW, answer, style=PromptStyle.CHAT)
+    namespace: dict[str, Callable[[int], object]] = {}
+    exec(compile(source, "<answer>", "exec", dont_inherit=True), namespace)  # noqa: S102
+    assert namespace["area"](2) == 1
