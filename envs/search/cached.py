@@ -46,7 +46,8 @@ class CachedSearch:
             SearchFailed: The back-end failed, or a replay misses the query.
         """
         key = key_of({"backend": self.name, "parameters": dict(self.parameters), "query": query})
-        kept = self._kept(key)
+        text = self._store.get(key)
+        kept = None if text is None else self._read(text)
         if kept is not None:
             return kept
         if self._only:
@@ -55,24 +56,22 @@ class CachedSearch:
                 "search_cache_only forbids to ask"
             )
         found = self._backend.search(query)
-        # Another process may have asked meanwhile: its answer is the one that stays.
-        earlier = self._kept(key)
-        if earlier is not None:
-            return earlier
-        self._store.put(key, json.dumps([asdict(each) for each in found], ensure_ascii=False))
-        return found
+        own = json.dumps([asdict(each) for each in found], ensure_ascii=False)
+        # Another process may have asked meanwhile: what is played is what a replay gives.
+        stays = self._store.keep(key, own, instead_of=text)
+        if stays == own:
+            return found
+        other = self._read(stays)
+        return found if other is None else other
 
     def close(self) -> None:
         """Closes the back-end and the store."""
         self._backend.close()
         self._store.close()
 
-    def _kept(self, key: str) -> list[SearchResult] | None:
-        text = self._store.get(key)
-        if text is None:
-            return None
+    def _read(self, text: str) -> list[SearchResult] | None:
         try:
             return [SearchResult(**fields) for fields in json.loads(text)]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             LOG.warning("%s: an entry cannot be read (%s); asking anew", self._store.path, error)
             return None

@@ -1,13 +1,13 @@
 """The persistent search cache: identical and free the second time, and never a failure kept."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from envs.search.backends import key_variable, make_search
-from envs.search.base import SearchBackend, SearchFailed
+from envs.search.base import SearchBackend, SearchFailed, SearchResult
 from envs.search.cached import CachedSearch
 from envs.search.http import HttpLimits, HttpSearch
 from envs.search.tavily import Tavily
@@ -81,6 +81,37 @@ def test_a_replay_by_name_needs_no_key(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(SearchFailed, match="search_cache_only"):
         replay.search("a")
     replay.close()
+
+
+class Slow:
+    """Answers after another process has asked and kept its own answer."""
+
+    name = "slow"
+    parameters: Mapping[str, str | int] = {}
+
+    def __init__(self, title: str, meanwhile: Callable[[], object]) -> None:
+        self._title = title
+        self._meanwhile = meanwhile
+
+    def search(self, query: str) -> list[SearchResult]:
+        self._meanwhile()
+        return [SearchResult(title=self._title, url="", snippet="")]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_who_asks_at_once_plays_what_a_replay_gives(tmp_path: Path, spoilt: bool) -> None:
+    path = tmp_path / "c.sqlite"
+    if spoilt:
+        CachedSearch(Slow("old", lambda: None), TextStore(path)).search("a")
+        _spoil(path, "not json")
+    other = CachedSearch(Slow("other", lambda: None), TextStore(path))
+    own = CachedSearch(Slow("own", lambda: other.search("a")), TextStore(path))
+    played = own.search("a")
+    assert [result.title for result in played] == ["other"]
+    assert CachedSearch(Slow("", lambda: None), TextStore(path), only=True).search("a") == played
 
 
 @pytest.mark.parametrize("text", ["not json", '[{"title": "only"}]', "3"])

@@ -1,5 +1,6 @@
 """The store of texts: kept, shared, and never the reason that something fails."""
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -81,6 +82,71 @@ def test_a_damaged_file_is_set_aside(
     assert "set aside" in caplog.text
     (aside,) = path.parent.glob("texts.sqlite.damaged-*")
     assert aside.read_bytes() == damaged
+
+
+def test_a_file_is_set_aside_by_one_process_alone(path: Path) -> None:
+    full = TextStore(path)
+    for i in range(3000):
+        full.put(str(i), "t" * 200)
+    full.close()
+    first, second, third = TextStore(path), TextStore(path), TextStore(path)
+    for store in (first, second, third):
+        assert store.get("1") is not None
+    with path.open("r+b") as stream:  # damaged in place, under the eyes of all
+        stream.seek(4096)
+        stream.write(b"\xff" * (path.stat().st_size - 4096))
+    assert first.get("2500") is None
+    first.put("paid", "verdict")
+    assert second.get("2600") is None
+    third.put("found", "result")
+    reader = TextStore(path)
+    for store in (first, second, third, reader):
+        assert (store.get("paid"), store.get("found"), len(store)) == ("verdict", "result", 2)
+        store.close()
+    assert len(list(path.parent.glob("texts.sqlite.damaged-*"))) == 1
+
+
+def test_many_processes_meet_a_damaged_file(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database" * 1000)
+    root = Path(__file__).parents[2]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=root)
+        for name in ("p", "q", "r")
+    ]
+    assert [writer.wait(30) for writer in writers] == [0, 0, 0]
+    store = TextStore(path)
+    assert len(store) == 300
+    store.close()
+    assert len(list(path.parent.glob("texts.sqlite.damaged-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    "table", ["texts (id INTEGER, body TEXT)", "texts (key TEXT, text TEXT)", "texts (key TEXT)"]
+)
+def test_another_schema_is_set_aside(path: Path, table: str) -> None:
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE TABLE {table}")
+    connection.close()
+    store = TextStore(path)
+    store.put("a", "one")
+    store.put("a", "two")
+    assert (store.get("a"), len(store)) == ("two", 1)
+    store.close()
+    assert len(list(path.parent.glob("texts.sqlite.damaged-*"))) == 1
+
+
+def test_what_is_kept_first_stays(path: Path) -> None:
+    first, second = TextStore(path), TextStore(path)
+    assert first.keep("a", "one") == "one"
+    assert second.keep("a", "two") == "one"
+    assert second.keep("a", "two", instead_of="spoilt") == "one"
+    assert second.keep("a", "two", instead_of="one") == "two"
+    assert first.get("a") == "two"
+    first.close()
+    assert first.keep("a", "three") == "three"
+    second.close()
 
 
 def test_without_a_usable_file_it_holds_nothing(
