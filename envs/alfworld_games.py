@@ -300,7 +300,7 @@ def parse_game(raw: bytes, *, name: str) -> GameData:
     """Parses the bytes of the game file ``name``; raises as `load_game`."""
     try:
         data = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EnvironmentBroken(f"game file {name} cannot be read: {error}") from error
     missing = {"pddl_domain", "grammar", "pddl_problem"} - set(
         data if isinstance(data, dict) else ()
@@ -336,5 +336,5 @@ def task_type_of(game: Path) -> str:
     """The type that ``traj_data.json`` beside the game states; empty when it cannot be read."""
     try:
         return str(json.loads((game.parent / TRAJ_FILE).read_bytes())["task_type"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -112,7 +112,7 @@ def read_rows(file: Path) -> Iterator[dict[str, Any]]:
     data = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
     for line in data.split(b"\n"):
         if line.strip():
-            yield json.loads(line)
+            yield _parse(line)
 
 
 def product_row(product: Product) -> dict[str, Any]:
@@ -140,7 +140,14 @@ def _read_mapping(folder: Path, pattern: str) -> dict[str, Any]:
         return {}
     data = found[0].read_bytes()
     text = lzma.decompress(data) if found[0].suffix == ".xz" else data
-    return dict(json.loads(text))
+    return dict(_parse(text))
+
+
+def _parse(content: bytes) -> Any:  # noqa: ANN401  any JSON
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
 
 
 def _product(

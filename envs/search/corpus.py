@@ -120,7 +120,7 @@ def read_corpus(path: Path) -> Corpus:
 @lru_cache(maxsize=4)
 def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> Corpus:
     articles = []
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 articles.append(_article(line, where=f"{path}, line {number}"))

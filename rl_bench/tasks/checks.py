@@ -1,6 +1,6 @@
 """What several tasks check or count alike: numbers of rows, protocols' names, items' endings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from envs.protocols import get_protocol
 from rl_bench.config import TaskConfig
@@ -44,6 +44,20 @@ def check_count(
     if found < complete:
         raise MissingDataError(message, cure=f"{lower}, or complete the data. {cure}".rstrip(". "))
     raise PreflightError(message, cure=lower)
+
+
+def check_known(task: str, settings: Mapping[str, object], *, known: Collection[str]) -> None:
+    """Refuses settings that a task does not have.
+
+    Raises:
+        ConfigError: There is one; names it and the known ones.
+    """
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"task {task}: settings.{unknown[0]} does not exist",
+            cure=f"Known settings: {', '.join(known)}",
+        )
 
 
 def check_protocol(config: TaskConfig, spec: str, *, choices: Sequence[str]) -> None:

@@ -133,6 +133,7 @@ def test_a_product_survives_its_row(tmp_path: Path) -> None:
         ({}, "no products"),
         ({"products.jsonl": ""}, "no products in"),
         ({"products.jsonl": "{"}, "cannot be read"),
+        ({"products.jsonl": "[" * 100_000}, "nested too deeply"),
         ({"products.jsonl": '{"asin": "A"}'}, "KeyError"),
         ({"products_1000.jsonl.xz": "no xz"}, "cannot be read"),
     ],

@@ -8,8 +8,6 @@ https://huggingface.co/datasets/tatsu-lab/alpaca (train rows, CC BY-NC 4.0).
 """
 
 import csv
-import json
-import lzma
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 from rl_bench.errors import MissingDataError, PreflightError
 from rl_bench.tasks.alpacaeval.gamed import stand_in_rows
 from rl_bench.tasks.alpacaeval.winrate import GamedRow, LengthControl, LengthModel
+from rl_bench.tasks.data_files import parse_json, read_text
 
 BUILTIN = Path(__file__).with_name("mini.json")
 _REFERENCES = ("model_outputs_gpt4_1106_preview.json", "alpaca_eval_gpt4_baseline.json")
@@ -63,7 +62,7 @@ def read_instructions(folder: Path) -> list[Instruction]:
     """
     path = _find(folder, _REFERENCES, what="reference outputs")
     with _reading(path):
-        return _instructions(json.loads(_content(path)))
+        return _instructions(parse_json(read_text(path)))
 
 
 def read_train(folder: Path, name: str) -> list[TrainRow]:
@@ -79,20 +78,20 @@ def read_train(folder: Path, name: str) -> list[TrainRow]:
     )
     path = _find(folder, (name,), what="train rows", cure=cure)
     with _reading(path):
-        text = _content(path)
+        text = read_text(path)
         lines = [line for line in text.split("\n") if line.strip()]
         is_list = text.lstrip().startswith("[")
-        return _train_rows(json.loads(text) if is_list else map(json.loads, lines))
+        return _train_rows(parse_json(text) if is_list else map(parse_json, lines))
 
 
 def builtin_instructions() -> list[Instruction]:
     """The built-in evaluation set."""
-    return _instructions(json.loads(_content(BUILTIN))["eval"])
+    return _instructions(parse_json(read_text(BUILTIN))["eval"])
 
 
 def builtin_train() -> list[TrainRow]:
     """The built-in train rows."""
-    return _train_rows(json.loads(_content(BUILTIN))["train"])
+    return _train_rows(parse_json(read_text(BUILTIN))["train"])
 
 
 def best_length_control(folder: Path | None) -> LengthControl:
@@ -116,7 +115,7 @@ def read_length_model(folder: Path | None, method: LengthControl) -> LengthModel
         raise PreflightError(f"length control '{method.value}' needs a data folder")
     path = _find(folder, (_TABLES[method],), what=f"the table of length control '{method.value}'")
     with _reading(path):
-        rows = list(csv.reader(_content(path).splitlines()))
+        rows = list(csv.reader(read_text(path).splitlines()))
         if method is LengthControl.OFFICIAL:
             return _official(rows)
         difficulty = {int(row[0]): float(row[1]) for row in rows[1:]}
@@ -189,17 +188,12 @@ def _candidates(folder: Path, names: Iterable[str]) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _content(path: Path) -> str:
-    content = path.read_bytes()
-    return (lzma.decompress(content) if path.suffix == ".xz" else content).decode("utf-8")
-
-
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Whatever a file of another shape makes the reader trip over is the file's fault."""
     try:
         yield
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, lzma.LZMAError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, csv.Error) as error:
         raise PreflightError(
             f"AlpacaEval: {path} is not as its source has it ({type(error).__name__}: {error})",
             cure="Fetch it again",

@@ -4,7 +4,6 @@ Source: Chen et al. 2021, https://github.com/openai/human-eval (MIT). Agent² RL
 0-81 as train data and evaluates rows 82-163.
 """
 
-import gzip
 import json
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rl_bench.errors import MissingDataError, PreflightError
 from rl_bench.execution.base import FunctionTest
+from rl_bench.tasks.data_files import parse_json, read_text
 
 SOURCE = "https://github.com/openai/human-eval"
 NUM_ROWS = 164
@@ -55,8 +55,7 @@ def read_rows(folder: Path | None) -> list[Row]:
         PreflightError: There are none, or other than the 164 published ones.
     """
     path = _package_file() if folder is None else _local_file(folder)
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    text = read_text(path, cure=f"Take the published file from {SOURCE}")
     lines = [line for line in text.split("\n") if line.strip()]
     rows = [_parse(line, path=path, number=i) for i, line in enumerate(lines, 1)]
     if [row.task_id for row in rows] != [f"HumanEval/{i}" for i in range(NUM_ROWS)]:
@@ -91,7 +90,7 @@ def _local_file(folder: Path) -> Path:
 
 def _parse(line: str, *, path: Path, number: int) -> Row:
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
         row = Row(**{name: fields[name] for name in Row.__dataclass_fields__})
     except (ValueError, KeyError, TypeError) as error:
         raise PreflightError(f"{path}, line {number}: not a HumanEval row ({error})") from error

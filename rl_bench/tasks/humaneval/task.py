@@ -19,7 +19,7 @@ from rl_bench.execution.base import MIB, Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker
 from rl_bench.grading_status import Phase
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
-from rl_bench.tasks.checks import check_count, completion_endings
+from rl_bench.tasks.checks import check_count, check_known, completion_endings
 from rl_bench.tasks.humaneval.data import NUM_TRAIN, Row, read_rows
 from rl_bench.tasks.humaneval.prompts import BASE_STOP, PROBLEM, PromptStyle, program, request
 
@@ -64,6 +64,7 @@ class HumanEvalTask:
         """``cache`` is unused: the rows are one small file."""
         self.name = config.name
         self._config = config
+        check_known(config.name, config.settings, known=("prompt", "timeout_s", "memory_mib"))
         self._style = _style(config)
         self._template = str(config.settings.get("prompt", PROBLEM))
         if PROBLEM not in self._template:

