@@ -7,6 +7,7 @@ aside and then renamed into place under a lock, so that concurrent runs share it
 
 import hashlib
 import json
+import lzma
 import shutil
 import tarfile
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock
-from pydantic import ValidationError
+from pydantic import NonNegativeInt, ValidationError
 
 from envs.alfworld_dialect import Dialect, dialect_of
 from envs.alfworld_games import (
@@ -39,6 +40,7 @@ EVAL_SPLIT: Split = "valid_unseen"
 TRAIN_SPLIT: Split = "train"
 NUM_GAMES = {TRAIN_SPLIT: 3553, EVAL_SPLIT: 134}
 """What the public splits have."""
+_BLOCK_BYTES = 1 << 20
 _SOURCE_CURE = (
     "Run `alfworld-download` (it comes with the package alfworld), or copy the data, and set "
     "task.data_path to the folder that holds json_2.1.1/{split}"
@@ -64,7 +66,7 @@ class AlfworldSettings(Frozen):
     """
 
     expert: Literal["explorer", "walkthrough"] = "explorer"
-    num_expert_games: int | None = None
+    num_expert_games: NonNegativeInt | None = None
     react_prompts: str = ""
     react_header: str = ""
     seed: int = 0
@@ -215,9 +217,13 @@ class AlfworldGames:
 
         def unpack(folder: Path) -> None:
             try:
-                with tarfile.open(archive) as tar:
-                    tar.extractall(folder, filter="data")
-            except (tarfile.TarError, OSError, EOFError) as error:
+                with lzma.open(archive) as content:
+                    with tarfile.open(fileobj=content, mode="r|") as tar:
+                        tar.extractall(folder, filter="data")
+                    # Tar takes damaged data for its own end; the checksums come after it.
+                    while content.read(_BLOCK_BYTES):
+                        pass
+            except (tarfile.TarError, lzma.LZMAError, OSError, EOFError) as error:
                 raise PreflightError(
                     f"task {self._config.name}: archive {archive} cannot be unpacked: {error}",
                     cure="Copy it again",

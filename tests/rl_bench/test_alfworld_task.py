@@ -1,6 +1,8 @@
 """The ALFWorld task: its data, its checks, and an evaluation over the real engine."""
 
+import io
 import json
+import lzma
 import multiprocessing
 import shutil
 import tarfile
@@ -313,6 +315,31 @@ def test_missing_data_are_named_with_a_cure(tmp_path: Path, public_data: Path) -
         check(torn)
 
 
+def test_an_archive_damaged_inside_is_refused_and_leaves_no_trace(
+    public_data: Path, tmp_path: Path
+) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        tar.add(public_data / "json_2.1.1" / "valid_unseen", "json_2.1.1/valid_unseen")
+    whole = content.getvalue()
+    damaged = bytearray(lzma.compress(whole))
+    middle = len(damaged) // 2
+    damaged[middle : middle + 200] = bytes(200)
+    flipped = bytearray(lzma.compress(whole))
+    flipped[-40] ^= 1
+    # Zeros are tar's own mark of an end: only the checksum behind them tells.
+    cut_short = lzma.compress(whole[:5120] + bytes(len(whole) - 5120))
+    broken_check = bytearray(cut_short)
+    broken_check[-36] ^= 1
+    for number, data in enumerate((damaged, flipped, broken_check)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "alfworld_valid_unseen_slim.tar.xz").write_bytes(data)
+        with pytest.raises(PreflightError, match="cannot be unpacked"):
+            AlfworldTask(path_config(folder), cache=folder / "cache").check_data()
+        assert not [*folder.glob("cache/alfworld/unpacked-*/")]
+
+
 def test_missing_prompts_are_found_before_any_run(
     public_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +372,7 @@ def test_a_solution_in_another_dialect_fails_the_self_test(
     [
         ({"settings": {"colour": "red"}}, "colour"),
         ({"settings": {"num_receptacles": 1}}, "num_receptacles"),
+        ({"settings": {"num_expert_games": -1}}, "num_expert_games"),
         ({"settings": {"task_types": ("juggle",)}}, "task_types"),
         ({"num_eval": None}, "num_eval"),
         ({"source": DataSource.PATH}, "data_path"),
