@@ -4,15 +4,14 @@ Source: Cobbe et al. 2021, https://github.com/openai/grade-school-math (7,473 tr
 rows).
 """
 
-import json
-import lzma
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
-from rl_bench.tasks.gsm8k.rules import MARK
+from rl_bench.tasks.data_files import parse_json, read_text
+from rl_bench.tasks.gsm8k.rules import MARK, marked_answer
 from rl_bench.tasks.gsm8k.word_problems import ProblemShape, Split, iter_problems
 
 SOURCE = "https://github.com/openai/grade-school-math"
@@ -22,6 +21,7 @@ _FILES = {
 }
 NUM_ROWS = {"train": 7473, "eval": 1319}
 """What the public splits have."""
+GENERATOR_SETTINGS = ("min_steps", "max_steps", "max_number", "data_seed")
 _DEFAULT_NUM = 1000
 
 
@@ -45,21 +45,31 @@ def read_rows(folder: Path, *, split: Split) -> list[Row]:
             f"GSM8K {split} data not found in {folder} (looked for {', '.join(_FILES[split])})",
             cure=f"Download them from {SOURCE} and set task.data_path",
         )
-    content = path.read_bytes()
-    text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
+    text = read_text(path, cure=f"Download it again from {SOURCE}")
     lines = [line for line in text.split("\n") if line.strip()]
     return [_parse(line, path=path, number=i) for i, line in enumerate(lines, 1)]
 
 
 def _parse(line: str, *, path: Path, number: int) -> Row:
     try:
-        fields = json.loads(line)
-        row = Row(str(fields["question"]), str(fields["answer"]))
+        fields = parse_json(line)
+        row = Row(_text(fields, "question"), _text(fields, "answer"))
     except (ValueError, KeyError, TypeError) as error:
         raise PreflightError(f"{path}, line {number}: not a GSM8K row ({error})") from error
-    if MARK not in row.answer:
-        raise PreflightError(f"{path}, line {number}: the answer has no '{MARK}'")
+    # The rules of scoring need it; without, no prediction could be right.
+    if MARK not in row.answer or marked_answer(row.answer) is None:
+        raise PreflightError(
+            f"{path}, line {number}: the answer has no number after '{MARK}'",
+            cure=f"Download the file again from {SOURCE}",
+        )
     return row
+
+
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r}, not text")
+    return value
 
 
 def generate_rows(split: Split, num: int | None, *, settings: Mapping[str, object]) -> list[Row]:
@@ -71,24 +81,35 @@ def generate_rows(split: Split, num: int | None, *, settings: Mapping[str, objec
         settings: ``min_steps``, ``max_steps``, ``max_number`` as in `ProblemShape`; ``data_seed``.
 
     Raises:
-        ConfigError: A setting is no whole number.
+        ConfigError: As `problem_shape`.
     """
     return list(islice(_generated(split, settings), num or _DEFAULT_NUM))
 
 
-def _generated(split: Split, settings: Mapping[str, object]) -> Iterator[Row]:
+def problem_shape(settings: Mapping[str, object]) -> ProblemShape:
+    """The generator's shape of a task's ``settings``.
+
+    Raises:
+        ConfigError: A setting is no whole number, or out of range.
+    """
     defaults = ProblemShape()
-    shape = ProblemShape(
-        min_steps=_whole(settings.get("min_steps", defaults.min_steps)),
-        max_steps=_whole(settings.get("max_steps", defaults.max_steps)),
-        max_number=_whole(settings.get("max_number", defaults.max_number)),
-    )
-    seed = _whole(settings.get("data_seed", 0))
-    for problem in iter_problems(split, seed=seed, shape=shape):
+    names = ("min_steps", "max_steps", "max_number")
+    numbers = {name: _whole(settings, name, default=getattr(defaults, name)) for name in names}
+    try:
+        return ProblemShape(**numbers)
+    except ValueError as error:
+        given = ", ".join(f"settings.{name}={number}" for name, number in numbers.items())
+        raise ConfigError(f"{given}: {error}") from error
+
+
+def _generated(split: Split, settings: Mapping[str, object]) -> Iterator[Row]:
+    seed = _whole(settings, "data_seed", default=0)
+    for problem in iter_problems(split, seed=seed, shape=problem_shape(settings)):
         yield Row(problem.question, problem.answer)
 
 
-def _whole(value: object) -> int:
-    if not isinstance(value, int):
-        raise ConfigError(f"expected a whole number, not {value!r}")
+def _whole(settings: Mapping[str, object], name: str, *, default: int) -> int:
+    value = settings.get(name, default)
+    if type(value) is not int:
+        raise ConfigError(f"settings.{name} is a whole number, not {value!r}")
     return value

@@ -16,8 +16,16 @@ from rl_bench.config import DataSource, TaskConfig
 from rl_bench.engine.base import Completion
 from rl_bench.errors import ConfigError, PreflightError
 from rl_bench.tasks.base import EvalContext, EvalResult, ItemOutcome, ItemStatus, aggregate
-from rl_bench.tasks.checks import check_count, completion_endings
-from rl_bench.tasks.gsm8k.data import NUM_ROWS, SOURCE, Row, generate_rows, read_rows
+from rl_bench.tasks.checks import check_count, check_known, completion_endings
+from rl_bench.tasks.gsm8k.data import (
+    GENERATOR_SETTINGS,
+    NUM_ROWS,
+    SOURCE,
+    Row,
+    generate_rows,
+    problem_shape,
+    read_rows,
+)
 from rl_bench.tasks.gsm8k.prompts import Prompts, PromptSettings, PromptStyle
 from rl_bench.tasks.gsm8k.rules import RULES, AnswerRule
 from rl_bench.tasks.gsm8k.word_problems import Split
@@ -26,6 +34,7 @@ TRAIN_FILE = "train.jsonl"
 PROMPT_FILE = "prompt.txt"
 SHOTS_FILE = "shots.json"
 _COMPLETION_CHARS = 1000
+_SETTINGS = ("prompt", "shots", "answer_rule", *GENERATOR_SETTINGS)
 _DESCRIPTION = """\
 # {name}: grade-school math word problems
 
@@ -54,6 +63,8 @@ class GSM8KTask:
             )
         self.name = config.name
         self._config = config
+        check_known(config.name, config.settings, known=_SETTINGS)
+        problem_shape(config.settings)
         self._settings = PromptSettings.read(config.protocol, config.settings, task=config.name)
         self.evaluator_version = (
             f"gsm8k-1 {self._settings.rule} {config.protocol} {len(self._settings.shots)}-shot"
@@ -98,6 +109,7 @@ class GSM8KTask:
                 found=len(rows),
                 wanted=num,
                 complete=NUM_ROWS[split] if self._config.source is DataSource.PATH else 0,
+                what="rows" if split == "eval" else "rows that are not evaluated",
                 cure=f"Their source is {SOURCE}",
             )
         _ = self.prompts
@@ -130,8 +142,17 @@ class GSM8KTask:
     def _rows(self, split: Split, num: int | None) -> list[Row]:
         if self._config.source is DataSource.PATH:
             assert self._config.data_path is not None
-            return read_rows(self._config.data_path, split=split)[:num]
+            rows = read_rows(self._config.data_path, split=split)
+            return (self._without_evaluated(rows) if split == "train" else rows)[:num]
         return generate_rows(split, num, settings=self._config.settings)
+
+    def _without_evaluated(self, rows: Sequence[Row]) -> list[Row]:
+        """``rows`` but for questions of the evaluation: an agent must not be given their answers.
+
+        The public files share none; where they do, the worked examples' numbers move up.
+        """
+        evaluated = {row.question.strip() for row in self.eval_rows}
+        return [row for row in rows if row.question.strip() not in evaluated]
 
     async def evaluate(self, context: EvalContext) -> EvalResult:
         """Asks every question once, greedily."""

@@ -213,6 +213,26 @@ async def test_requests_are_greedy_chat_made_from_the_template() -> None:
     )
 
 
+def write_splits(folder: Path, *, also_train: Sequence[str] = ()) -> None:
+    """One row a split; ``also_train`` are further questions of the train split."""
+    for name, questions in (("train", ["1 and 1?", *also_train]), ("test", ["2 and 2?"])):
+        rows = [json.dumps({"question": each, "answer": "#### 2"}) + "\n" for each in questions]
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+
+
+def test_an_evaluated_question_in_the_train_file_is_left_out(tmp_path: Path) -> None:
+    write_splits(tmp_path, also_train=["2 and 2? ", "3 and 3?"])
+    config = make_config(source=DataSource.PATH, data_path=tmp_path, num_train=2, num_eval=1)
+    task = GSM8KTask(config)
+    task.check_data()
+    task.write_train_data(tmp_path / "given")
+    lines = (tmp_path / "given" / "train.jsonl").read_text().splitlines()
+    assert [json.loads(line)["question"] for line in lines] == ["1 and 1?", "3 and 3?"]
+    (tmp_path / "train.jsonl").write_bytes((tmp_path / "test.jsonl").read_bytes())
+    with pytest.raises(PreflightError, match="0 train rows that are not evaluated found"):
+        GSM8KTask(config).check_data()
+
+
 def test_train_data_hold_no_evaluated_question(tmp_path: Path) -> None:
     task = GSM8KTask(make_config())
     task.check_data()
@@ -232,9 +252,7 @@ def test_missing_rows_name_folder_source_and_cure(tmp_path: Path) -> None:
 
 
 def test_fewer_rows_than_asked_for_are_an_error(tmp_path: Path) -> None:
-    row = json.dumps({"question": "1 and 1?", "answer": "#### 2"}) + "\n"
-    for name in ("train.jsonl", "test.jsonl"):
-        (tmp_path / name).write_text(row)
+    write_splits(tmp_path)
     config = make_config(source=DataSource.PATH, data_path=tmp_path, num_train=1, num_eval=2)
     with pytest.raises(
         PreflightError, match=r"1 eval rows found, 2 wanted.*task\.num_eval to 1, or"
@@ -243,12 +261,39 @@ def test_fewer_rows_than_asked_for_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"question": "x"}', "[]", "nonsense", '{"question":1,"answer":"2"}']
+    "line",
+    [
+        '{"question": "x"}',
+        "[]",
+        "[" * 100_000,
+        "nonsense",
+        '{"question":1,"answer":"#### 2"}',
+        '{"question":"1?","answer":"2"}',
+        '{"question":"1?","answer":"#### abc"}',
+        '{"question":"1?","answer":"2 ####"}',
+    ],
 )
 def test_broken_rows_name_file_and_line(tmp_path: Path, line: str) -> None:
     (tmp_path / "train.jsonl").write_text(line + "\n")
     with pytest.raises(PreflightError, match=r"train\.jsonl, line 1"):
         read_rows(tmp_path, split="train")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"min_steps": 5}, r"settings\.min_steps=5.*one to three steps"),
+        ({"min_steps": -1}, "one to three steps"),
+        ({"max_steps": 100}, r"settings\.max_steps=100"),
+        ({"max_number": 0}, "at least 10"),
+        ({"max_number": 1e9}, r"settings\.max_number is a whole number"),
+        ({"data_seed": True}, r"settings\.data_seed is a whole number"),
+        ({"typo": 1}, r"settings\.typo does not exist.*max_steps"),
+    ],
+)
+def test_settings_out_of_range_are_config_errors(settings: dict[str, Setting], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        GSM8KTask(make_config(settings=dict(settings))).check_data()
 
 
 def test_config_mistakes_are_config_errors() -> None:
@@ -267,9 +312,7 @@ def test_config_mistakes_are_config_errors() -> None:
 
 
 def test_an_example_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    row = json.dumps({"question": "1 and 1?", "answer": "#### 2"}) + "\n"
-    for name in ("train.jsonl", "test.jsonl"):
-        (tmp_path / name).write_text(row)
+    write_splits(tmp_path)
     config = make_config(
         source=DataSource.PATH,
         data_path=tmp_path,
