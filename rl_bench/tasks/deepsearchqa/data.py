@@ -7,7 +7,9 @@ Source: https://huggingface.co/datasets/google/deepsearchqa (900 rows, Apache-2.
 """
 
 import csv
+import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
+from rl_bench.tasks.data_files import parse_json, read_text
 from rl_bench.tasks.deepsearchqa.generated import draw_questions
 from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION, Split, World, make_world
@@ -27,6 +30,7 @@ PUBLISHED_NUM_TRAIN = 100
 NUM_ROWS = 900
 _FILES = ("DSQA-full.csv", "subset_*.jsonl")
 _SOURCE = "https://huggingface.co/datasets/google/deepsearchqa"
+_AGAIN = f"Download the file again from {_SOURCE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +71,30 @@ def read_rows(folder: Path) -> list[Row]:
             cure=f"Download DSQA-full.csv from {_SOURCE} and set task.data_path to its folder",
         )
     path = found[0]
-    with path.open(encoding="utf-8", newline="") as lines:
-        fields = csv.DictReader(lines) if path.suffix == ".csv" else _json_lines(lines, path)
-        return [_row(each, path=path, number=i) for i, each in enumerate(fields)]
+    lines = io.StringIO(read_text(path, cure=_AGAIN), newline="")
+    fields = _table(lines, path) if path.suffix == ".csv" else _json_lines(lines, path)
+    rows = [_row(each, path=path, number=i) for i, each in enumerate(fields)]
+    [(index, times)] = Counter(row.index for row in rows).most_common(1) or [(0, 0)]
+    if times > 1:
+        raise PreflightError(f"{path}: {times} rows have the row_idx {index}", cure=_AGAIN)
+    return rows
+
+
+def _table(lines: Iterable[str], path: Path) -> Iterator[Mapping[str, object]]:
+    try:
+        yield from csv.DictReader(lines)
+    except csv.Error as error:
+        raise PreflightError(f"{path}: not a table ({error})", cure=_AGAIN) from error
 
 
 def _json_lines(lines: Iterable[str], path: Path) -> Iterator[Mapping[str, object]]:
     for number, line in enumerate(lines, 1):
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except ValueError as error:
-            raise PreflightError(f"{path}, line {number}: not JSON ({error})") from error
+            raise PreflightError(
+                f"{path}, line {number}: not JSON ({error})", cure=_AGAIN
+            ) from error
         yield value if isinstance(value, dict) else {}
 
 
@@ -88,7 +105,7 @@ def _row(fields: Mapping[str, object], *, path: Path, number: int) -> Row:
     if not is_row or answer_type not in (SINGLE_ANSWER, SET_ANSWER):
         raise PreflightError(
             f"{path}, row {number}: not a row with problem, answer and answer_type",
-            cure=f"Download the file again from {_SOURCE}",
+            cure=_AGAIN,
         )
     index = fields.get("row_idx", number)
     return Row(
@@ -126,7 +143,7 @@ class DeepSearchQAData:
         return self._config.source is DataSource.BUILTIN
 
     def rows(self, split: Split) -> list[Row]:
-        """The rows of a split, in their fixed order.
+        """The rows of a split, in their fixed order; no question of one is in the other.
 
         Raises:
             PreflightError: Data are missing, or fewer than the config wants.
@@ -139,9 +156,13 @@ class DeepSearchQAData:
             return self._counted(found, split, num)
         assert config.data_path is not None
         rows = shuffled(read_rows(config.data_path), seed=self.settings.shuffle_seed)
-        if split == "train":
-            return self._counted(rows, split, num_train)
-        return self._counted(rows[num_train:], split, config.num_eval)
+        if split == "eval":
+            return self._counted(rows[num_train:], split, config.num_eval)
+        # A question that is asked twice must not bring the agent the answer of an evaluated one.
+        held_out = {row.problem.strip() for row in rows[num_train:]}
+        train = self._counted(rows, split, num_train)
+        kept = [row for row in train if row.problem.strip() not in held_out]
+        return self._counted(kept, split, None)
 
     def _counted(self, rows: list[Row], split: Split, num: int | None) -> list[Row]:
         """The first ``num`` of ``rows``."""

@@ -104,6 +104,33 @@ def test_broken_rows_are_named(tmp_path: Path, line: str) -> None:
         read_rows(tmp_path)
 
 
+def test_a_field_without_end_and_rows_of_one_index_are_named(tmp_path: Path) -> None:
+    write_csv(tmp_path, ["a" * 200_000])
+    with pytest.raises(PreflightError, match=r"DSQA-full\.csv: not a table.*huggingface"):
+        read_rows(tmp_path)
+    (tmp_path / "DSQA-full.csv").unlink()
+    row = {"row_idx": 7, "problem": "q", "answer": "a", "answer_type": "Single Answer"}
+    (tmp_path / "subset_2.jsonl").write_text(f"{json.dumps(row)}\n" * 2)
+    with pytest.raises(PreflightError, match="2 rows have the row_idx 7"):
+        read_rows(tmp_path)
+
+
+def test_a_question_asked_in_both_splits_is_left_out_of_train(tmp_path: Path) -> None:
+    def write(*problems: str) -> None:
+        row = {"answer": "a", "answer_type": "Single Answer"}
+        rows = [json.dumps({**row, "problem": problem}) for problem in problems]
+        (tmp_path / "subset_3.jsonl").write_text("\n".join(rows))
+
+    write("q", "q", "r")
+    for seed in range(8):  # some orders put the two apart
+        data = make_data(tmp_path, num_train=2, num_eval=1, settings={"shuffle_seed": seed})
+        [asked] = data.rows("eval")
+        assert {row.problem for row in data.rows("train")} == {"q", "r"} - {asked.problem}
+    write("q", "q", "q")
+    with pytest.raises(PreflightError, match="0 train rows left"):
+        make_data(tmp_path, num_train=2, num_eval=1).rows("train")
+
+
 def test_missing_and_too_few_rows_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"not found.*DSQA-full\.csv"):
         make_data(tmp_path).rows("eval")
