@@ -79,7 +79,7 @@ def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path
 def test_data_that_are_there_are_not_to_be_fetched(change: str, said: str, tmp_path: Path) -> None:
     row = '{"question": "1 and 1?", "answer": "#### 2"}\n'
     (tmp_path / "train.jsonl").write_text(row)
-    (tmp_path / "test.jsonl").write_text(row * (1 if "shots" in change else 2))
+    (tmp_path / "test.jsonl").write_text(row.replace("1", "2") * (1 if "shots" in change else 2))
     words = ("task=gsm8k", f"task.data_path={tmp_path}", "task.num_eval=1", change)
 
     check = checks_of(*words)["task gsm8k"]
