@@ -8,6 +8,7 @@ https://huggingface.co/datasets/tatsu-lab/alpaca (train rows, CC BY-NC 4.0).
 """
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,9 +117,11 @@ def read_length_model(folder: Path | None, method: LengthControl) -> LengthModel
     path = _find(folder, (_TABLES[method],), what=f"the table of length control '{method.value}'")
     with _reading(path):
         rows = list(csv.reader(read_text(path).splitlines()))
+        if len(rows) < 2:
+            raise ValueError("a table without rows")
         if method is LengthControl.OFFICIAL:
             return _official(rows)
-        difficulty = {int(row[0]): float(row[1]) for row in rows[1:]}
+        difficulty = {int(row[0]): _finite(row[1]) for row in rows[1:]}
         gamed = stand_in_rows(list(difficulty.values()))
         return LengthModel(method=method, difficulty=difficulty, gamed=gamed)
 
@@ -128,17 +131,24 @@ def _official(rows: list[list[str]]) -> LengthModel:
     table = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
     return LengthModel(
         method=LengthControl.OFFICIAL,
-        difficulty={int(row["index"]): float(row["instruction_difficulty"]) for row in table},
+        difficulty={int(row["index"]): _finite(row["instruction_difficulty"]) for row in table},
         gamed=tuple(
             GamedRow(
-                difficulty=float(row["instruction_difficulty"]),
-                preference=float(row["preference"]),
-                length_difference=float(row["std_delta_len"]),
+                difficulty=_finite(row["instruction_difficulty"]),
+                preference=_finite(row["preference"]),
+                length_difference=_finite(row["std_delta_len"]),
             )
             for row in table
             if row["preference"]
         ),
     )
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number to reckon with")
+    return value
 
 
 def _instructions(rows: Iterable[Mapping[str, object]]) -> list[Instruction]:

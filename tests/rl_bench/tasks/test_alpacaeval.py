@@ -427,7 +427,9 @@ def test_the_best_table_decides_the_method(tmp_path: Path) -> None:
         ("alpaca_train.jsonl", "[" * 100_000, "nested too deeply"),
         ("instruction_difficulty.csv", "a,b\n1,much\n", "instruction_difficulty.csv"),
         ("instruction_difficulty.csv", "a,b\n1,0.5\n", "no difficulty of 24 instructions"),
-        ("df_gamed.csv", "model,index\n", "no difficulty of 25 instructions"),
+        ("instruction_difficulty.csv", "a,b\n1,nan\n", "nan is no number"),
+        ("instruction_difficulty.csv", "a,b\n", "a table without rows"),
+        ("df_gamed.csv", "model,index\n", "a table without rows"),
         ("df_gamed.csv", "model,index\nx,1\n", "df_gamed.csv"),
     ],
 )
