@@ -158,8 +158,12 @@ class Asker:
     async def _turn(self, asked: Asked) -> None:
         try:
             answered = await self._exchange(asked)
-        except RlBenchError as error:  # nobody will ever be answered
+        except RlBenchError as error:
             answered = [(number, error) for number in self._open]
+        # Nobody will ever be answered: whatever the reason is, those who wait must be told.
+        except Exception as error:  # noqa: BLE001
+            told = GraderError(f"{type(error).__name__}: {error}")
+            answered = [(number, told) for number in self._open]
         for number, answer in answered:
             self._settle(number, answer)
         self._num_calls -= 1

@@ -115,9 +115,10 @@ async def test_the_end_of_an_evaluation_reaches_who_waits_and_who_comes_later() 
                 await late
 
 
-async def test_a_lost_grader_reaches_everybody() -> None:
+@pytest.mark.parametrize("error", [GraderError("the grader was lost"), AttributeError("no such")])
+async def test_a_lost_grader_reaches_everybody(error: Exception) -> None:
     async def lost(_asked: Asked) -> Answered:
-        raise GraderError("the grader was lost")
+        raise error
 
     asker = Asker(lost)
     results = await asyncio.gather(

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import ray
 
+from actors.exchange import AnswerDesk, Answered, Asked
 from actors.remote import RemotePlay
 from actors.rollout_worker import RolloutWorker, ShardedRollouts
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, OnCompletion, Sampling
 from rl_bench.rollout import RolloutSpec
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 
@@ -32,8 +33,14 @@ class StandInGrader:
             episodes_in_flight=4,
             hung_dir=hung_dir,
         )
+        self._desk = AnswerDesk(self._generate)
 
-    async def generate(self, lease: int, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def exchange(self, lease: int, asker: str, asked: Asked) -> Answered:
+        return await self._desk.exchange(asker, asked)
+
+    async def _generate(
+        self, requests: Sequence[GenerationRequest], *, on_completion: OnCompletion
+    ) -> list[Completion]:
         await asyncio.sleep(0.05)
         return [
             Completion(
