@@ -208,7 +208,7 @@ def test_every_score_is_whole_at_common_widths(
 
 
 def test_the_full_plan_keeps_numbers_whole_where_words_do_not_fit(story: MakeStory) -> None:
-    runs = [story(f"x{n}", tasks=("a_task_of_a_very_long_name" * 3,), seed=n) for n in range(2)]
+    runs = [story(f"x{n}", tasks=("a_task_of_a_very_long_name" * 2,), seed=n) for n in range(2)]
     for run in runs:
         run.start().baseline(12.5).submit(1, 100.0).finish(RunEnd.HUNG_AFTER_RESULT)
     table = run_table(views_of(*runs), planned({r.run_id: r.spec for r in runs}), width=60)
