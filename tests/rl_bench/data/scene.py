@@ -97,6 +97,8 @@ def run(*words: str) -> int:
 def start(*words: str) -> subprocess.Popen[str]:
     """The command, in a process of its own."""
     code = (
+        # A shell's background jobs, which tests may be, start with Ctrl-C ignored.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "import sys; from rl_bench.prepare import main; "
         "from tests.rl_bench.data.scene import CATALOGUE; sys.exit(main(catalogue=CATALOGUE))"
     )
