@@ -1,17 +1,76 @@
-"""What the project's commands share: output, how a process is ended, and exit codes."""
+"""What the project's commands share: flags, output, how a process is ended, and exit codes."""
 
+import argparse
 import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
+from rl_bench import __version__
 from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
 
 USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+class Words(NamedTuple):
+    """What a command line says, flags apart."""
+
+    overrides: Sequence[str]
+    config_dirs: Sequence[Path]
+
+
+def run_command(
+    prog: str,
+    argv: Sequence[str] | None,
+    *,
+    command: Callable[[Words], int],
+    help_text: Callable[[Sequence[Path]], str],
+    interrupted: str,
+) -> int:
+    """Reads the flags that every command has, and runs the command.
+
+    Args:
+        prog: The program's name.
+        argv: Words after it; None: the process's own, which is then made ready as well.
+        command: Returns its exit code.
+        help_text: What ``--help`` says, given the folders of ``--config-dir``.
+        interrupted: What an interrupted command may be told about starting again.
+
+    Returns:
+        The exit code.
+    """
+    if argv is None:
+        prepare_process()
+    given = sys.argv[1:] if argv is None else argv
+
+    def run() -> int:
+        is_help, words = _parse(prog, given)
+        if is_help:
+            say(help_text(words.config_dirs))
+            return 0
+        return command(words)
+
+    return ended(run, interrupted=interrupted)
+
+
+def _parse(prog: str, argv: Sequence[str]) -> tuple[bool, Words]:
+    parser = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
+    parser.add_argument("--config-dir", type=Path, action="append", default=[])
+    args, overrides = parser.parse_known_args(argv)
+    for word in overrides:
+        if word.startswith("-"):
+            raise ConfigError(
+                f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
+            )
+    return args.help, Words(overrides, args.config_dir)
 
 
 def prepare_process() -> None:

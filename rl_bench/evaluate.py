@@ -8,13 +8,11 @@ Exit codes: 0 every task has a score (with ``dry_run=true``: the command line is
 none; 2 bad input, nothing started; 130 interrupted.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_bench import __version__
-from rl_bench.command_line import ended, prepare_process, say
+from rl_bench.command_line import run_command
 from rl_bench.compose import groups
 from rl_bench.evaluation import EvaluationPlan, own_checks, plan_evaluation
 from rl_bench.plan_view import checks_table, make_console, show_refusal
@@ -74,22 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see the module's docstring.
     """
-    if argv is None:
-        prepare_process()
-    words = sys.argv[1:] if argv is None else argv
-    return ended(lambda: _run(words), interrupted="verdicts that were reached are kept")
-
-
-def _run(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="rl-bench-evaluate", add_help=False, allow_abbrev=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
-    parser.add_argument("--config-dir", type=Path, action="append", default=[])
-    args, overrides = parser.parse_known_args(words)
-    if args.help:
-        say(_help_text(args.config_dir))
-        return 0
-    return _start(plan_evaluation(overrides, config_dirs=args.config_dir))
+    return run_command(
+        "rl-bench-evaluate",
+        argv,
+        command=lambda words: _start(
+            plan_evaluation(words.overrides, config_dirs=words.config_dirs)
+        ),
+        help_text=_help_text,
+        interrupted="verdicts that were reached are kept",
+    )
 
 
 def _start(plan: EvaluationPlan) -> int:

@@ -18,7 +18,15 @@ import pyarrow.parquet as pq
 from rl_bench.checkpoint import inspect
 from rl_bench.compose import Composed, compose, groups
 from rl_bench.compose_errors import did_you_mean
-from rl_bench.config import Experiment, Frozen, GraderConfig, ModelConfig, RunSpec, TaskConfig
+from rl_bench.config import (
+    NAME_PATTERN,
+    Experiment,
+    Frozen,
+    GraderConfig,
+    ModelConfig,
+    RunSpec,
+    TaskConfig,
+)
 from rl_bench.errors import ConfigError, SinkError, SubmissionError
 from rl_bench.events import Evaluation
 from rl_bench.paths import EvaluationPaths
@@ -30,7 +38,6 @@ from rl_bench.run_records import Place, item_batch
 FOLDER = "evaluations"
 """Below the results' folder."""
 KEYS = ("task", "model", "checkpoint", "name", "grader", "cluster", "paths", "options", "dry_run")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _TASK_OPTION = "options.task."
 
 
@@ -162,10 +169,6 @@ def save_record(paths: EvaluationPaths, record: EvaluationRecord) -> None:
 
 
 def _pair(word: str) -> tuple[str, str]:
-    if word.startswith("-"):
-        raise ConfigError(
-            f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
-        )
     key, mark, value = word.partition("=")
     key = key.lstrip("+")
     if not mark:
@@ -238,7 +241,7 @@ def _name(given: str | None, specs: Sequence[RunSpec]) -> str:
     if given is None:
         tasks = specs[0].tasks[0].name if len(specs) == 1 else f"{len(specs)}tasks"
         return f"{specs[0].model.name}-{tasks}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    if not _NAME.fullmatch(given):
+    if not re.fullmatch(NAME_PATTERN, given):
         raise ConfigError(
             f"name '{given}' cannot be a folder's", cure="Use letters, digits, '_', '.' and '-'"
         )

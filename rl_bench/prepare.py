@@ -8,7 +8,6 @@ default (with ``dry_run=true``: it was listed);
 1 something is missing, damaged or only there in part; 2 bad input, nothing done; 130 interrupted.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,8 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rl_bench import __version__
-from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from rl_bench.command_line import EXIT_FAILED, Words, run_command, say
 from rl_bench.compose import compose, compose_paths
 from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import DataSource
@@ -105,25 +103,17 @@ def main(argv: Sequence[str] | None = None, *, catalogue: Mapping[str, Dataset] 
     Returns:
         The exit code, see the module's docstring.
     """
-    if argv is None:
-        prepare_process()
-    words = sys.argv[1:] if argv is None else argv
-    return ended(
-        lambda: _start(words, catalogue),
+    return run_command(
+        "rl-bench-prepare",
+        argv,
+        command=lambda words: _start(words, catalogue),
+        help_text=lambda _: _HELP.format(datasets="\n".join(map(_about, catalogue.values()))),
         interrupted="the same command goes on from there",
     )
 
 
-def _start(words: Sequence[str], catalogue: Mapping[str, Dataset]) -> int:
-    parser = argparse.ArgumentParser(prog="rl-bench-prepare", add_help=False, allow_abbrev=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
-    parser.add_argument("--config-dir", type=Path, action="append", default=[])
-    args, overrides = parser.parse_known_args(words)
-    if args.help:
-        say(_HELP.format(datasets="\n".join(map(_about, catalogue.values()))))
-        return 0
-    request = read_request(overrides, catalogue=catalogue, config_dirs=args.config_dir)
+def _start(words: Words, catalogue: Mapping[str, Dataset]) -> int:
+    request = read_request(words.overrides, catalogue=catalogue, config_dirs=words.config_dirs)
     for name in request.generated:
         say(f"{name}: its data are generated, there is nothing to get")
     return _serve(request) if request.datasets else 0
@@ -158,10 +148,6 @@ def read_request(
 
 def _pair(word: str) -> tuple[str, str]:
     key, mark, value = word.partition("=")
-    if word.startswith("-"):
-        raise ConfigError(
-            f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
-        )
     if not mark:
         raise ConfigError(f"'{word}' has no value", cure=f"Write task={word}, or KEY=VALUE")
     if key not in {*_KEYS, *_PATHS}:

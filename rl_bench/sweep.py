@@ -12,15 +12,12 @@ Exit codes: 0 every run finished without an infrastructure failure (with ``dry_r
 is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started; 130 interrupted.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_bench import __version__
-from rl_bench.command_line import ended, prepare_process, say
+from rl_bench.command_line import run_command, say
 from rl_bench.compose import Composed, compose, first_comments, groups
-from rl_bench.errors import ConfigError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand
 from rl_bench.plan_view import make_console, show_plan
@@ -83,21 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see the module's docstring.
     """
-    if argv is None:
-        prepare_process()
-    words = sys.argv[1:] if argv is None else argv
-    return ended(
-        lambda: _run(words),
+    return run_command(
+        "rl-bench",
+        argv,
+        command=lambda words: _start(compose(words.overrides, config_dirs=words.config_dirs)),
+        help_text=_help_text,
         interrupted="the same command keeps what has finished and starts the others again",
     )
-
-
-def _run(words: Sequence[str]) -> int:
-    args = _parse(words)
-    if args.help:
-        say(_help_text(args.config_dir))
-        return 0
-    return _start(compose(args.overrides, config_dirs=args.config_dir))
 
 
 def _start(composed: Composed) -> int:
@@ -118,21 +107,6 @@ def _start(composed: Composed) -> int:
 
     with claim_sweep(paths, experiment=experiment, plan=plan):
         return run_sweep(experiment, plan, paths)
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="rl-bench", add_help=False, allow_abbrev=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
-    parser.add_argument("--config-dir", type=Path, action="append", default=[])
-    args, overrides = parser.parse_known_args(argv)
-    for word in overrides:
-        if word.startswith("-"):
-            raise ConfigError(
-                f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
-            )
-    args.overrides = overrides
-    return args
 
 
 def _help_text(config_dirs: Sequence[Path]) -> str:
