@@ -24,7 +24,6 @@ from rl_bench.engine.base import (
     LoadKind,
     LoadReport,
     OnCompletion,
-    Sampling,
     ignore_completion,
 )
 from rl_bench.errors import GraderError
@@ -82,12 +81,7 @@ class _Context:
             )
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        spec = RolloutSpec(
-            protocol=protocol,
-            sampling=Sampling(max_tokens=self.task.max_tokens),
-            max_steps=self.task.max_steps,
-            max_episode_tokens=self.task.max_episode_tokens,
-        )
+        spec = RolloutSpec.of(self.task, protocol=protocol)
         with self.tally.stage(Phase.PLAYING, len(episodes)) as on_item:
             return await self.grader.rollouts.play(
                 episodes, spec=spec, lease=self.lease, on_episode=on_item

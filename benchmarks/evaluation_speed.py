@@ -39,9 +39,9 @@ from envs.protocols import get_protocol
 from rl_bench.checkpoint import content_hash
 from rl_bench.compose import compose
 from rl_bench.config import Experiment, ModelConfig, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.engine.vllm_engine import VllmEngine
-from rl_bench.engine.vllm_setup import engine_arguments, prepare_environment
+from rl_bench.engine.vllm_setup import VllmOptions, engine_arguments, prepare_environment
 from rl_bench.errors import GraderError
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
@@ -181,7 +181,7 @@ class Recorder:
         return await self.engine.generate(requests)
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        spec = _spec(self.scene.task, protocol)
+        spec = RolloutSpec.of(self.scene.task, protocol=protocol)
         tapes = [Tape(self.engine, []) for _ in episodes]
         outcomes = []
         for begin in range(0, len(episodes), RECORDED_AT_A_TIME):
@@ -216,12 +216,6 @@ def _said(text: str) -> Completion:
     return Completion(text=text, num_prompt_tokens=1, num_tokens=1, finish_reason=FinishReason.STOP)
 
 
-def _spec(task: TaskConfig, protocol: str) -> RolloutSpec:
-    return RolloutSpec(
-        protocol=protocol, sampling=Sampling(max_tokens=task.max_tokens), max_steps=task.max_steps
-    )
-
-
 async def _play(episode: Episode, *, policy: Policy, spec: RolloutSpec) -> ItemOutcome:
     arguments: dict[str, Any] = dict(episode.env_kwargs)
     env = gymnasium.make(episode.env_id, disable_env_checker=True, **arguments).unwrapped
@@ -241,7 +235,7 @@ async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dic
         await scene.make_task().evaluate(recorder)
     finally:
         await recorder.engine.close()
-    options = VllmEngine.from_config(scene.experiment.grader, scene.model)._options
+    options = VllmOptions.of(scene.experiment.grader, scene.model)
     # A process of its own, as the grader's engine has: this one's torch has its threads already.
     prepare_environment(options)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
@@ -252,7 +246,7 @@ async def ceiling(scene: Scene, checkpoint: Path, evaluation: Evaluation) -> dic
 def _offline(
     checkpoint: Path,
     asked: Sequence[GenerationRequest],
-    options: Any,  # noqa: ANN401  VllmOptions
+    options: VllmOptions,
     evaluation: Evaluation,
 ) -> dict[str, object]:
     from vllm import LLM, EngineArgs, SamplingParams
@@ -307,10 +301,9 @@ async def published(
     try:
         await engine.load(checkpoint, content_hash=content_hash(checkpoint))
         start_s = time.monotonic() - started
-        sequential = Sequential(scene, engine, num)
         started = time.monotonic()
-        await scene.make_task().evaluate(sequential)
-        items_s = time.monotonic() - started - sequential.skipped_s
+        await scene.make_task().evaluate(Sequential(scene, engine, num))
+        items_s = time.monotonic() - started
     finally:
         await engine.close()
     total_s = start_s + items_s * evaluation.num_items / num
@@ -332,14 +325,13 @@ class Sequential:
     num: int
     repeat: int = 0
     tally: Tally = field(default_factory=lambda: Tally("benchmark", task=""))
-    skipped_s: float = 0.0
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         done = [(await self.engine.generate([request]))[0] for request in requests[: self.num]]
         return done + [_said("") for _ in requests[self.num :]]
 
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        spec = _spec(self.scene.task, protocol)
+        spec = RolloutSpec.of(self.scene.task, protocol=protocol)
         outcomes = []
         for episode in episodes[: self.num]:
             if self.scene.task.kind == "alfworld":

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -14,8 +13,8 @@ from rl_bench.context_fit import context_remark
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading_status import GradingStatus
+from rl_bench.lines import StampedLines, print_line
 from rl_bench.paths import EvaluationPaths
-from rl_bench.progress import HEARTBEAT_S
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
 from rl_bench.run_view import failure_of, missing_items, score_of
 
@@ -27,7 +26,7 @@ class EvaluationProgress:
 
     Args:
         tasks: All of them, in order.
-        console: Where; one that is no terminal gets a line every `HEARTBEAT_S` of quiet.
+        console: Where; one that is no terminal gets a line whenever it was quiet for long.
         clock: Monotonic seconds.
     """
 
@@ -42,7 +41,8 @@ class EvaluationProgress:
         self._open = list(tasks)
         self._console = console or Console()
         self._clock = clock
-        self._started = self._last_line = clock()
+        self._lines = StampedLines(self._console, clock=clock)
+        self._started = clock()
         self._since: dict[str, float] = {}
         self._counts: dict[str, str] = {}
         self._status: Status | None = None
@@ -64,9 +64,7 @@ class EvaluationProgress:
 
     def say(self, text: str) -> None:
         """Prints one line of what is going on."""
-        stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
-        self._last_line = self._clock()
+        self._lines.say(text)
 
     def begin(self, task: str) -> None:
         """A grader has taken the task."""
@@ -93,7 +91,7 @@ class EvaluationProgress:
         self._counts = {status.task: f" ({status})" for status in statuses}
         if self._status is not None:
             self._status.update(Text(self.line()))
-        elif self._open and self._clock() - self._last_line >= HEARTBEAT_S:
+        elif self._open and self._lines.is_due:
             self.say(self.line())
 
     def line(self) -> str:
@@ -125,13 +123,13 @@ def show_records(
     out.print()
     if columns[-1].heading != "metrics":
         for evaluation in evaluations:
-            _line(out, f"{evaluation.task} metrics: {_metrics(evaluation)}")
+            print_line(out, f"{evaluation.task} metrics: {_metrics(evaluation)}")
     for evaluation in evaluations:
         if failure_of(evaluation):
-            _line(out, f"{evaluation.task} has no score: {failure_of(evaluation)}")
+            print_line(out, f"{evaluation.task} has no score: {failure_of(evaluation)}")
         if context_remark(evaluation):
-            _line(out, f"{evaluation.task}: {context_remark(evaluation)}")
-    _line(out, f"Results: {paths.evaluations}, {paths.items('<task>')}")
+            print_line(out, f"{evaluation.task}: {context_remark(evaluation)}")
+    print_line(out, f"Results: {paths.evaluations}, {paths.items('<task>')}")
 
 
 def _columns(evaluations: Sequence[Evaluation]) -> list[Column]:
@@ -155,7 +153,3 @@ def _failures(evaluation: Evaluation) -> str:
 
 def _metrics(evaluation: Evaluation) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in evaluation.metrics.items()) or "–"
-
-
-def _line(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

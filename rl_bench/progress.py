@@ -20,6 +20,7 @@ from rich.text import Text
 
 from rl_bench.events import RunState
 from rl_bench.grading_status import GradingStatus
+from rl_bench.lines import StampedLines
 from rl_bench.run_table import (
     DEFAULT_WIDTH,
     Column,
@@ -41,7 +42,6 @@ from rl_bench.run_table import (
 from rl_bench.run_view import RunView, TaskView
 
 DEFAULT_MAX_ROWS = 24
-HEARTBEAT_S = 30.0
 _MAX_HEARTBEAT_RUNS = 4
 _NO_GRADINGS: Mapping[str, GradingStatus] = {}
 _STYLES = {
@@ -136,7 +136,7 @@ class Progress:
         plan: The runs, in the order shown.
         console: Where; a console that is no terminal gets plain lines.
         known: Views from before a resume, which plain lines need not tell again.
-        clock: Monotonic seconds; plain lines say `heartbeat` after `HEARTBEAT_S` without a line.
+        clock: Monotonic seconds; plain lines say `heartbeat` when one is due.
     """
 
     def __init__(
@@ -151,8 +151,7 @@ class Progress:
         self._console = console or Console()
         self._before: dict[str, RunView] = dict(known or {})
         self._totals = ""
-        self._clock = clock
-        self._last_line_s = clock()
+        self._lines = StampedLines(self._console, clock=clock)
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -189,7 +188,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Prints one line of what is going on, above the table where there is one."""
-        self._line(text, now=datetime.now(UTC))
+        self._lines.say(text)
 
     def _print(
         self,
@@ -204,15 +203,10 @@ class Progress:
         if num_finished != self._totals:
             self._totals = num_finished
             lines.append(totals_line)
-        if not lines and self._clock() - self._last_line_s >= HEARTBEAT_S:
+        if not lines and self._lines.is_due:
             lines.append(heartbeat(views, self._plan, now=now, gradings=gradings))
         for line in lines:
-            self._line(line, now=now)
-
-    def _line(self, text: str, *, now: datetime) -> None:
-        stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._console.print(f"{stamp} {text}", markup=False, highlight=False, soft_wrap=True)
-        self._last_line_s = self._clock()
+            self._lines.say(line, now=now)
 
 
 def _choose(

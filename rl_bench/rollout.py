@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import gymnasium
 
 from envs.protocol import Prompt, PromptProtocol, Turn
+from rl_bench.config import TaskConfig
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
@@ -54,6 +55,16 @@ class RolloutSpec:
     sampling: Sampling
     max_steps: int
     max_episode_tokens: int | None = None
+
+    @classmethod
+    def of(cls, task: TaskConfig, *, protocol: str) -> "RolloutSpec":
+        """As ``task`` says; ``protocol`` is its protocol with the protocol's settings."""
+        return cls(
+            protocol=protocol,
+            sampling=Sampling(max_tokens=task.max_tokens),
+            max_steps=task.max_steps,
+            max_episode_tokens=task.max_episode_tokens,
+        )
 
 
 def _no_guard(_episode_id: str) -> AbstractContextManager[None]:

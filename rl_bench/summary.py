@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rl_bench.config import SinkConfig
+from rl_bench.lines import print_line
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import (
     WITHIN_NOISE,
@@ -203,15 +204,15 @@ def show(
         out.print("Failures by class (never counted as scores):", style="bold")
     for failure in found:
         kind = f"{failure.kind} (infrastructure)" if failure.is_infrastructure else failure.kind
-        _line(out, f"  {failure.num} x {kind}, e.g. {failure.example}")
+        print_line(out, f"  {failure.num} x {kind}, e.g. {failure.example}")
     out.print("Results:", style="bold")
     for line in result_lines(paths, sink=sink):
-        _line(out, f"  {line}")
+        print_line(out, f"  {line}")
     code = exit_code(views, [run.run_id for run in plan])
     if code != EXIT_OK:
-        _line(out, f"Not every run has a result. The same command runs only these: {command}")
+        print_line(out, f"Not every run has a result. The same command runs only these: {command}")
         if any(view.end is None for view in views.values()):
-            _line(out, "An interrupted run starts again from its beginning.")
+            print_line(out, "An interrupted run starts again from its beginning.")
     return code
 
 
@@ -255,7 +256,3 @@ def _noise_columns(tasks: Sequence[TaskView]) -> list[Column]:
     if all(task.noise_floor is None for task in tasks):
         return []
     return [numbers("noise", [number(task.noise_floor) for task in tasks], drop=1)]
-
-
-def _line(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

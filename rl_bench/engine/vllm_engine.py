@@ -80,19 +80,7 @@ class VllmEngine:
         cls, grader: GraderConfig, model: ModelConfig, *, log_folder: Path | None = None
     ) -> Self:
         """The engine that a pool of ``grader`` runs for ``model``."""
-        return cls(
-            VllmOptions(
-                dtype=model.dtype,
-                max_model_len=model.max_model_len,
-                max_num_seqs=grader.max_num_seqs,
-                kv_cache_gib=grader.kv_cache_gib,
-                num_threads=grader.num_threads,
-                gpu_memory_utilization=grader.gpu_memory_utilization,
-                tensor_parallel_size=max(1, grader.gpus_per_grader),
-                enforce_eager=grader.enforce_eager,
-                log_folder=log_folder,
-            )
-        )
+        return cls(VllmOptions.of(grader, model, log_folder=log_folder))
 
     def __repr__(self) -> str:
         content = self._loaded.content_hash[:12] if self._loaded else "nothing"

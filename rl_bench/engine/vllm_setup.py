@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rl_bench.config import GraderConfig, ModelConfig
+
 CPU_BLOCK_TOKENS = 32
 MIN_BATCHED_TOKENS = 2048
 """Tokens that one step of the engine may read, at least: vLLM's own default."""
@@ -52,6 +54,23 @@ class VllmOptions:
     seed: int = 0
     log_folder: Path | None = None
     start_timeout_s: float = 600.0
+
+    @classmethod
+    def of(
+        cls, grader: GraderConfig, model: ModelConfig, *, log_folder: Path | None = None
+    ) -> "VllmOptions":
+        """What a pool of ``grader`` starts an engine for ``model`` with."""
+        return cls(
+            dtype=model.dtype,
+            max_model_len=model.max_model_len,
+            max_num_seqs=grader.max_num_seqs,
+            kv_cache_gib=grader.kv_cache_gib,
+            num_threads=grader.num_threads,
+            gpu_memory_utilization=grader.gpu_memory_utilization,
+            tensor_parallel_size=max(1, grader.gpus_per_grader),
+            enforce_eager=grader.enforce_eager,
+            log_folder=log_folder,
+        )
 
 
 def prepare_environment(options: VllmOptions) -> None:

@@ -30,10 +30,9 @@ from rl_bench.tasks.base import (
     EvalContext,
     EvalResult,
     ItemOutcome,
-    ItemStatus,
     aggregate,
 )
-from rl_bench.tasks.checks import check_protocol, episode_endings
+from rl_bench.tasks.checks import check_protocol, episode_endings, mean_steps
 
 ENV_ID = "rl_bench/ALFWorld-v0"
 PROTOCOLS = ("chat", "chat_rules", "react", "react_published")
@@ -247,6 +246,4 @@ def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:
         task_type = item.item_id.split("/")[1].partition("-")[0]
         by_type[task_type].append(item.score or 0.0)
     metrics = {f"success/{t}": 100.0 * sum(v) / len(v) for t, v in sorted(by_type.items())}
-    steps = [item.num_steps for item in items if item.status is ItemStatus.OK]
-    metrics |= episode_endings(items)
-    return metrics | ({"mean_steps": sum(steps) / len(steps)} if steps else {})
+    return metrics | episode_endings(items) | mean_steps(items)

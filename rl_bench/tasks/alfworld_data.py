@@ -8,17 +8,14 @@ aside and then renamed into place under a lock, so that concurrent runs share it
 import hashlib
 import json
 import lzma
-import shutil
 import tarfile
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock
-from pydantic import NonNegativeInt, ValidationError
+from pydantic import NonNegativeInt
 
 from envs.alfworld_dialect import Dialect, dialect_of
 from envs.alfworld_games import (
@@ -34,7 +31,8 @@ from envs.alfworld_layout import LayoutSettings, TaskType
 from envs.errors import EnvironmentBroken
 from rl_bench.config import DataSource, Frozen, TaskConfig
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
-from rl_bench.tasks.checks import check_count
+from rl_bench.tasks.checks import check_count, read_settings, wrong_settings
+from rl_bench.tasks.made_once import make_once
 
 EVAL_SPLIT: Split = "valid_unseen"
 TRAIN_SPLIT: Split = "train"
@@ -84,14 +82,11 @@ class AlfworldSettings(Frozen):
         Raises:
             ConfigError: A key is unknown or a value is wrong.
         """
+        settings = read_settings(cls, config)
         try:
-            settings = cls.model_validate(dict(config.settings))
             settings.layout()
-        except (ValidationError, ValueError) as error:
-            raise ConfigError(
-                f"task {config.name}: settings are wrong: {_first_line(error)}",
-                cure=f"Known settings: {', '.join(cls.model_fields)}",
-            ) from error
+        except ValueError as error:
+            raise wrong_settings(cls, config, f": {error}") from error
         return settings
 
     def layout(self) -> LayoutSettings:
@@ -103,13 +98,6 @@ class AlfworldSettings(Frozen):
             closed=self.closed,
         )
         return replace(layout, rooms=self.rooms) if self.rooms else layout
-
-
-def _first_line(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return str(error)
 
 
 class AlfworldGames:
@@ -276,26 +264,3 @@ def _dialect_of_file(game: Path) -> Dialect:
 
 def _digest(parts: Sequence[object]) -> str:
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
-
-
-def make_once(target: Path, make: Callable[[Path], None]) -> Path:
-    """Makes the folder ``target`` unless it is there; safe under concurrent processes.
-
-    Args:
-        target: The finished folder.
-        make: Fills the empty folder that it is given; what it raises leaves no trace.
-    """
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(target.name + ".lock")):
-        if target.is_dir():
-            return target
-        aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=target.name + ".partial-"))
-        try:
-            make(aside)
-            aside.chmod(0o755)  # mkdtemp's own mode would hide it from the agent's user
-            aside.rename(target)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    return target

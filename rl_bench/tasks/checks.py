@@ -1,13 +1,18 @@
 """What several tasks check or count alike: numbers of rows, protocols' names, items' endings."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from pydantic import ValidationError
 
 from envs.protocols import get_protocol
-from rl_bench.config import TaskConfig
+from rl_bench.config import Frozen, TaskConfig
 from rl_bench.context_fit import CONTEXT_WINDOW, PROMPT_TOO_LONG
 from rl_bench.engine.base import FinishReason
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
-from rl_bench.tasks.base import ItemOutcome
+from rl_bench.tasks.base import ItemOutcome, ItemStatus
+
+S = TypeVar("S", bound=Frozen)
 
 
 def check_count(
@@ -60,6 +65,28 @@ def check_known(task: str, settings: Mapping[str, object], *, known: Collection[
         )
 
 
+def read_settings(cls: type[S], config: TaskConfig) -> S:
+    """The task's own settings, typed.
+
+    Raises:
+        ConfigError: A key is unknown or a value is wrong.
+    """
+    try:
+        return cls.model_validate(dict(config.settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise wrong_settings(cls, config, f".{where}: {first['msg']}") from error
+
+
+def wrong_settings(cls: type[Frozen], config: TaskConfig, why: str) -> ConfigError:
+    """What is wrong with a task's settings (``why`` goes on from the word), and which there are."""
+    return ConfigError(
+        f"task {config.name}: settings{why}",
+        cure=f"Known settings: {', '.join(cls.model_fields)}",
+    )
+
+
 def check_protocol(config: TaskConfig, spec: str, *, choices: Sequence[str]) -> None:
     """Makes the protocol that ``spec`` names once.
 
@@ -91,6 +118,12 @@ def completion_endings(items: Sequence[ItemOutcome]) -> dict[str, float]:
         "cut_off_percent": _percent(items, "finish_reason", FinishReason.LENGTH.value),
         PROMPT_TOO_LONG: _percent(items, "finish_reason", FinishReason.PROMPT_TOO_LONG.value),
     }
+
+
+def mean_steps(items: Sequence[ItemOutcome]) -> dict[str, float]:
+    """Mean steps of the episodes that were played; nothing where none was."""
+    steps = [item.num_steps for item in items if item.status is ItemStatus.OK]
+    return {"mean_steps": sum(steps) / len(steps)} if steps else {}
 
 
 def episode_endings(items: Sequence[ItemOutcome]) -> dict[str, float]:

@@ -2,11 +2,12 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt
 
 from envs.search.backends import NAMES, NETWORKED
 from rl_bench.config import Frozen, TaskConfig
 from rl_bench.errors import ConfigError
+from rl_bench.tasks.checks import read_settings
 
 
 class DeepSearchQASettings(Frozen):
@@ -46,15 +47,7 @@ class DeepSearchQASettings(Frozen):
         Raises:
             ConfigError: A key is unknown or a value is wrong.
         """
-        try:
-            settings = cls.model_validate(dict(config.settings))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(
-                f"task {config.name}: settings.{where}: {first['msg']}",
-                cure=f"Known settings: {', '.join(cls.model_fields)}",
-            ) from error
+        settings = read_settings(cls, config)
         if settings.search not in NAMES:
             raise ConfigError(
                 f"task {config.name}: settings.search is '{settings.search}'",

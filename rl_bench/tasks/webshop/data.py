@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from envs.errors import EnvironmentBroken
 from envs.webshop import WebShopEnv
@@ -20,8 +20,8 @@ from envs.webshop_nouns import AUTO, find_tagger
 from envs.webshop_shop import Shop, ShopSettings, Split, open_shop, write_shop
 from rl_bench.config import DataSource, Frozen, TaskConfig
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
-from rl_bench.tasks.alfworld_data import make_once
-from rl_bench.tasks.checks import check_count
+from rl_bench.tasks.checks import check_count, read_settings
+from rl_bench.tasks.made_once import make_once
 
 TRAIN_FILE = "train.jsonl"
 KNOWN_SESSION = (
@@ -73,15 +73,7 @@ class WebShopSettings(Frozen):
         Raises:
             ConfigError: A key is unknown or a value is wrong.
         """
-        try:
-            return cls.model_validate(dict(config.settings))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ConfigError(
-                f"task {config.name}: settings are wrong: "
-                f"{'.'.join(map(str, first['loc']))}: {first['msg']}",
-                cure=f"Known settings: {', '.join(cls.model_fields)}",
-            ) from error
+        return read_settings(cls, config)
 
 
 class WebShopData:

@@ -30,7 +30,7 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
-from rl_bench.tasks.checks import check_protocol, episode_endings
+from rl_bench.tasks.checks import check_protocol, episode_endings, mean_steps
 from rl_bench.tasks.webshop.data import KNOWN_REWARD, KNOWN_SESSION, TRAIN_FILE, WebShopData
 
 ENV_ID = "rl_bench/WebShop-v0"
@@ -219,6 +219,4 @@ def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:
         "success_at_1": 100.0 * sum(reward == 1.0 for reward in rewards) / len(items),
         "bought": 100.0 * sum("bought" in item.detail for item in played) / len(items),
     }
-    metrics |= episode_endings(items)
-    steps = [item.num_steps for item in played]
-    return metrics | ({"mean_steps": sum(steps) / len(steps)} if steps else {})
+    return metrics | episode_endings(items) | mean_steps(items)

@@ -1,0 +1,39 @@
+"""Lines for people where there is no live display: plain, stamped with the time, not too rare."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+HEARTBEAT_S = 30.0
+"""A quiet time after which plain output says where things stand."""
+
+
+def print_line(console: Console, text: str) -> None:
+    """Prints a text as it is: no markup, no colours, no breaks."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class StampedLines:
+    """Lines that begin with the time (UTC), and whether one is due.
+
+    Args:
+        console: Where.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._last_s = clock()
+
+    def say(self, text: str, *, now: datetime | None = None) -> None:
+        """Prints one line of what is going on."""
+        print_line(self._console, f"{now or datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}")
+        self._last_s = self._clock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it was quiet for `HEARTBEAT_S`."""
+        return self._clock() - self._last_s >= HEARTBEAT_S
