@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rl_bench import prepare
 from rl_bench.data.catalogue import DataFile, Dataset, Download
+from rl_bench.data.records import RECORDS_FILE
 from tests.rl_bench.data.file_server import FileServer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,6 +82,8 @@ SPARE = Dataset(
     is_extra=True,
 )
 CATALOGUE = {"letters": LETTERS, "spare": SPARE}
+FILES = ("letters/made.txt", "letters/made_too.txt", "letters/test.txt", "letters/train.bin")
+"""What preparing ``letters`` leaves in the data folder."""
 
 
 def serve(server: FileServer) -> None:
@@ -115,3 +118,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Waits for it: its exit code and what it wrote."""
     out, err = process.communicate(timeout=30)
     return process.returncode, out, err
+
+
+def files_of(data: Path) -> list[str]:
+    """Every file below a folder, by its path there."""
+    return sorted(path.relative_to(data).as_posix() for path in data.rglob("*") if path.is_file())
+
+
+def got(data: Path) -> list[str]:
+    """The files of a data folder, without what the command keeps for itself."""
+    return [name for name in files_of(data) if name not in {RECORDS_FILE, ".prepare.lock"}]
