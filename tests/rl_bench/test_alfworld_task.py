@@ -16,16 +16,15 @@ from envs.alfworld import ALFWorldEnv
 from envs.alfworld_games import collect_games, game_digest, generate_games, load_game
 from envs.protocol_react import KINDS
 from envs.protocols import get_protocol, protocol_spec
-from rl_bench.config import DataSource, JudgeConfig, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.config import DataSource, TaskConfig
+from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.grading_status import Tally
-from rl_bench.judges.base import Judge
-from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.alfworld import AlfworldTask
-from rl_bench.tasks.alfworld_data import AlfworldGames, make_once
+from rl_bench.tasks.alfworld_data import AlfworldGames
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+from rl_bench.tasks.made_once import make_once
 from rl_bench.tasks.registry import make_task
+from tests.rl_bench.tasks.scene import PlayingContext, said
 
 SETTINGS: Mapping[str, Any] = {"num_receptacles": 4, "num_objects": 3}
 
@@ -72,27 +71,15 @@ def path_config(data: Path, **changes: Any) -> TaskConfig:  # noqa: ANN401
     )
 
 
-class Player:
-    """An `EvalContext` that plays real episodes with a scripted model."""
-
-    repeat = 0
-    tally = Tally("r", task="t")
+class Player(PlayingContext):
+    """Plays with a scripted model, one game after the other in one environment."""
 
     def __init__(self, model: "WalkthroughModel", *, break_first: int = 0) -> None:
-        self.model = model
-        self.protocol = ""
+        super().__init__(model, sampling=Sampling(max_tokens=16), max_steps=20)
         self._break_first = break_first
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        raise AssertionError("an interactive task asks for episodes")
-
-    def judge(self, config: JudgeConfig) -> Judge:
-        raise AssertionError("nothing to judge in a game")
-
-    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        self.protocol = protocol
+    async def play_all(self, episodes: Sequence[Episode]) -> list[ItemOutcome]:
         env = ALFWorldEnv(**episodes[0].env_kwargs)  # type: ignore[arg-type]
-        spec = RolloutSpec(protocol=protocol, sampling=Sampling(max_tokens=16), max_steps=20)
         outcomes = []
         for index, episode in enumerate(episodes):
             json.dumps([episode.env_kwargs, episode.options])
@@ -101,11 +88,7 @@ class Player:
                     ItemOutcome(item_id=episode.episode_id, status=ItemStatus.ENV_ERROR, score=None)
                 )
                 continue
-            outcomes.append(
-                await play_episode(
-                    env, episode, policy=self.model, protocol=get_protocol(protocol), spec=spec
-                )
-            )
+            outcomes.append(await self.play_in(env, episode))
         env.close()
         return outcomes
 
@@ -122,15 +105,7 @@ class WalkthroughModel:
         env.close()
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        return [
-            Completion(
-                text=self._answer(request),
-                num_prompt_tokens=1,
-                num_tokens=1,
-                finish_reason=FinishReason.STOP,
-            )
-            for request in requests
-        ]
+        return [said(self._answer(request)) for request in requests]
 
     def _answer(self, request: GenerationRequest) -> str:
         assert request.messages is not None

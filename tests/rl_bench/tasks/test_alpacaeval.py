@@ -11,15 +11,14 @@ from typing import TypeVar
 import pytest
 
 from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.grading_status import Tally
-from rl_bench.judges.base import Judge, Judged, JudgeReply, JudgeRequest, JudgeUsage, Votes
+from rl_bench.judges.base import Judged, JudgeReply, JudgeRequest, JudgeUsage, Votes
 from rl_bench.judges.pool import JudgePool
 from rl_bench.tasks.alpacaeval.data import builtin_instructions, builtin_train
 from rl_bench.tasks.alpacaeval.task import AlpacaEvalTask
-from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+from rl_bench.tasks.base import ItemStatus
 from tests.rl_bench.judges.stand_in import Answer, Asked, Fault, StandInJudge
+from tests.rl_bench.tasks.scene import ScriptedContext
 
 T = TypeVar("T")
 
@@ -103,37 +102,6 @@ def outputs(prompt: str) -> tuple[str, str]:
     """Both outputs in a prompt of either annotator."""
     first, second = (part.split('"""')[0] for part in prompt.split('"output": """')[1:])
     return first, second
-
-
-class ScriptedContext:
-    """Answers each instruction with what ``answer`` says, and lends ``judge``."""
-
-    tally = Tally("r", task="t")
-
-    def __init__(self, answer: Callable[[str], str], judge: Judge, *, repeat: int = 0) -> None:
-        self.answer = answer
-        self.lent = judge
-        self.repeat = repeat
-        self.requests: list[GenerationRequest] = []
-
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        self.requests = list(requests)
-        prompts = [r.messages[0]["content"] if r.messages else r.text or "" for r in requests]
-        return [
-            Completion(
-                text=self.answer(prompt),
-                num_prompt_tokens=5,
-                num_tokens=7,
-                finish_reason=FinishReason.STOP,
-            )
-            for prompt in prompts
-        ]
-
-    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        raise AssertionError("a static task plays no episodes")
-
-    def judge(self, config: JudgeConfig) -> Judge:
-        return self.lent
 
 
 def likes(text: str) -> Callable[[str, str], float]:

@@ -1,22 +1,19 @@
 """GSM8K: the rule, the rows, the evaluation through a scripted context."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
+from rl_bench.config import DataSource, Setting, TaskConfig
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.grading_status import Tally
-from rl_bench.judges.base import Judge
-from rl_bench.tasks.base import Episode, ItemOutcome
 from rl_bench.tasks.gsm8k.data import read_rows
 from rl_bench.tasks.gsm8k.prompts import spoken
 from rl_bench.tasks.gsm8k.rules import RULES, RuleName, last_number, marked_answer
 from rl_bench.tasks.gsm8k.task import GSM8KTask
 from rl_bench.tasks.reasoning import without_reasoning
+from tests.rl_bench.tasks.scene import ScriptedContext
 
 PUBLISHED_PROMPT = "Question: {question}\nThink.\nAnswer:"
 
@@ -42,35 +39,6 @@ def make_config(
         max_tokens=32,
         settings=settings or {},
     )
-
-
-class ScriptedContext:
-    """Answers each prompt's last message, or text, with what ``answer`` says."""
-
-    repeat = 0
-    tally = Tally("r", task="t")
-
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self.answer = answer
-        self.requests: list[GenerationRequest] = []
-
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        self.requests = list(requests)
-        texts = [
-            self.answer(r.messages[-1]["content"] if r.messages else r.text or "") for r in requests
-        ]
-        return [
-            Completion(
-                text=text, num_prompt_tokens=5, num_tokens=7, finish_reason=FinishReason.STOP
-            )
-            for text in texts
-        ]
-
-    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        raise AssertionError("a static task plays no episodes")
-
-    def judge(self, config: JudgeConfig) -> Judge:
-        raise AssertionError("a task scored by rule asks no judge")
 
 
 @pytest.mark.parametrize(

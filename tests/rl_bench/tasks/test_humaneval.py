@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench.config import DataSource, JudgeConfig, Setting, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest
+from rl_bench.config import DataSource, Setting, TaskConfig
 from rl_bench.errors import ConfigError, EnvironmentFailure, PreflightError
 from rl_bench.execution.base import Limits, Outcome, Verdict
 from rl_bench.execution.checker import ProcessChecker, best_isolation
 from rl_bench.grading_status import OnItem, Phase, Tally
-from rl_bench.judges.base import Judge
-from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
+from rl_bench.tasks.base import ItemStatus
 from rl_bench.tasks.humaneval.data import NUM_ROWS, NUM_TRAIN, Row, read_rows
 from rl_bench.tasks.humaneval.prompts import PromptStyle, as_body, extract_code, program
 from rl_bench.tasks.humaneval.task import HumanEvalTask
+from tests.rl_bench.tasks.scene import ScriptedContext
 
 TRICKY = (10, 32, 33, 38, 50, 53, 64, 87, 115, 129, 148, 161, 162, 163)
 """Rows with helpers, constants or imports in the prompt, random tests, or nested results."""
@@ -88,30 +87,10 @@ class ToldTally(Tally):
             self.told.append(str(self.status()))
 
 
-class ScriptedContext:
+def in_order(answers: Sequence[str], *, tally: Tally | None = None) -> ScriptedContext:
     """Answers request number ``i`` with ``answers[i]``."""
-
-    repeat = 0
-
-    def __init__(self, answers: Sequence[str]) -> None:
-        self.answers = answers
-        self.requests: list[GenerationRequest] = []
-        self.tally = ToldTally()
-
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        self.requests = list(requests)
-        return [
-            Completion(
-                text=text, num_prompt_tokens=5, num_tokens=7, finish_reason=FinishReason.STOP
-            )
-            for text in self.answers
-        ]
-
-    async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        raise AssertionError("a static task plays no episodes")
-
-    def judge(self, config: JudgeConfig) -> Judge:
-        raise AssertionError("a task scored by tests asks no judge")
+    remaining = iter(answers)
+    return ScriptedContext(lambda _: next(remaining), tally=tally)
 
 
 ROW = Row(
@@ -181,9 +160,10 @@ async def test_every_item_says_how_it_ended(folder: Path) -> None:
         "",
         "import os\nos._exit(0)",
     ]
-    context = ScriptedContext(answers)
+    tally = ToldTally()
+    context = in_order(answers, tally=tally)
     result = await task.evaluate(context)
-    assert context.tally.told == ["executing 6 of 6"]
+    assert tally.told == ["executing 6 of 6"]
     assert [item.detail["outcome"] for item in result.items] == [
         *("passed", "wrong", "error", "timed_out", "refused", "error")
     ]
@@ -198,7 +178,7 @@ async def test_every_item_says_how_it_ended(folder: Path) -> None:
 
 async def test_a_program_that_cannot_be_started_is_no_wrong_answer(folder: Path) -> None:
     task = make_task(folder, num_eval=2, settings={"memory_mib": 1, "prompt": "{prompt}"})
-    result = await task.evaluate(ScriptedContext(["return 0"] * 2))
+    result = await task.evaluate(in_order(["return 0"] * 2))
     assert {item.status for item in result.items} == {ItemStatus.ENV_ERROR}
     assert {item.score for item in result.items} == {None}
     assert "no program could be started" in str(result.items[0].detail["error"])
@@ -210,7 +190,7 @@ async def test_requests_are_greedy_and_made_from_the_template(folder: Path) -> N
     prompt = make_row(82).prompt
     chat, base = make_task(folder), make_task(folder, protocol="base")
     for task in (chat, base):
-        context = ScriptedContext([make_row(i).canonical_solution for i in (82, 83, 84)])
+        context = in_order([make_row(i).canonical_solution for i in (82, 83, 84)])
         assert (await task.evaluate(context)).score == 100.0
         first = context.requests[0]
         assert (first.sampling.temperature, first.sampling.max_tokens) == (0.0, 64)

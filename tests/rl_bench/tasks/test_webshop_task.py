@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,16 @@ import gymnasium
 import pytest
 
 from envs.protocols import get_protocol
-from envs.webshop import WebShopEnv
 from envs.webshop_expert import expert_actions
 from envs.webshop_goals import Goal
 from envs.webshop_shop import ShopSettings, open_shop
-from rl_bench.config import DataSource, JudgeConfig, TaskConfig
-from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, Sampling
+from rl_bench.config import DataSource, TaskConfig
+from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.grading_status import Tally
-from rl_bench.judges.base import Judge
-from rl_bench.rollout import RolloutSpec, play_episode
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 from rl_bench.tasks.registry import make_task
 from rl_bench.tasks.webshop.task import WebShopTask
+from tests.rl_bench.tasks.scene import PlayingContext, said
 
 NUM_EVAL = 12
 
@@ -47,41 +45,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-class Player:
-    """An `EvalContext` that plays real episodes with a scripted model."""
+class Player(PlayingContext):
+    """Plays with a scripted shopper; episodes cross to a worker as JSON, some of them broken."""
 
-    repeat = 0
-    tally = Tally("r", task="t")
-
-    def __init__(self, model: "Shopper", *, num_broken: int = 0) -> None:
-        self.model = model
-        self.protocol = ""
+    def __init__(self, shopper: "Shopper", *, num_broken: int = 0) -> None:
+        super().__init__(shopper, sampling=Sampling(max_tokens=32), max_steps=10)
         self._num_broken = num_broken
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        raise AssertionError("an interactive task asks for episodes")
-
-    def judge(self, config: JudgeConfig) -> Judge:
-        raise AssertionError("the reward is the environment's")
-
     async def play(self, episodes: Sequence[Episode], *, protocol: str) -> list[ItemOutcome]:
-        self.protocol = protocol
-        spec = RolloutSpec(protocol=protocol, sampling=Sampling(max_tokens=32), max_steps=10)
-        outcomes = []
-        for index, episode in enumerate(episodes):
-            crossed = json.loads(json.dumps(dict(episode.env_kwargs)))
-            if index < self._num_broken:
-                crossed["tagger"] = "en_core_web_none"
-            outcomes.append(
-                await play_episode(
-                    WebShopEnv(**crossed),
-                    episode,
-                    policy=self.model,
-                    protocol=get_protocol(protocol),
-                    spec=spec,
-                )
-            )
-        return outcomes
+        crossed = [
+            replace(episode, env_kwargs=self._crossed(index, episode))
+            for index, episode in enumerate(episodes)
+        ]
+        return await super().play(crossed, protocol=protocol)
+
+    def _crossed(self, index: int, episode: Episode) -> dict[str, Any]:
+        crossed: dict[str, Any] = json.loads(json.dumps(dict(episode.env_kwargs)))
+        return crossed | ({"tagger": "en_core_web_none"} if index < self._num_broken else {})
 
 
 class Shopper:
@@ -102,15 +82,7 @@ class Shopper:
         return actions if index % 3 == 0 else ["search[nothing of the kind]"]
 
     async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        return [
-            Completion(
-                text=self._answer(request),
-                num_prompt_tokens=1,
-                num_tokens=1,
-                finish_reason=FinishReason.STOP,
-            )
-            for request in requests
-        ]
+        return [said(self._answer(request)) for request in requests]
 
     def _answer(self, request: GenerationRequest) -> str:
         assert request.messages is not None
