@@ -25,7 +25,7 @@ from typing import TypeVar
 from envs.alfworld_engine import Engine, FastEngine, GameStore, Observed, StockEngine
 from envs.alfworld_games import collect_games, generate_games, load_game
 from rl_bench.config import DataSource, TaskConfig
-from rl_bench.tasks.alfworld_data import EVAL_SPLIT, AlfworldGames
+from rl_bench.tasks.alfworld.data import EVAL_SPLIT, AlfworldGames
 
 T = TypeVar("T")
 NONSENSE = ("", "dance", "put apple 1 in/on desk 1", "think: hm", "go to nowhere 1", "LOOK")

@@ -13,7 +13,7 @@ from rl_bench.errors import ConfigError
 from rl_bench.tasks.base import Task
 
 KINDS: Mapping[str, str] = {
-    "alfworld": "rl_bench.tasks.alfworld:AlfworldTask",
+    "alfworld": "rl_bench.tasks.alfworld.task:AlfworldTask",
     "alpacaeval": "rl_bench.tasks.alpacaeval.task:AlpacaEvalTask",
     "deepsearchqa": "rl_bench.tasks.deepsearchqa.task:DeepSearchQATask",
     "gsm8k": "rl_bench.tasks.gsm8k.task:GSM8KTask",

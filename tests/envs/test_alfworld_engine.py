@@ -20,7 +20,7 @@ from envs.alfworld_grammar import load_grammar
 from envs.alfworld_translation import TranslationCache, translate, versions
 from envs.errors import EnvironmentBroken
 from rl_bench.config import DataSource, TaskConfig
-from rl_bench.tasks.alfworld_data import AlfworldGames
+from rl_bench.tasks.alfworld.data import AlfworldGames
 
 
 @pytest.fixture(scope="module")

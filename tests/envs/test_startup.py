@@ -9,7 +9,7 @@ import pytest
 
 from envs.alfworld_games import game_digest
 from rl_bench.config import DataSource, TaskConfig
-from rl_bench.tasks.alfworld import AlfworldTask
+from rl_bench.tasks.alfworld.task import AlfworldTask
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,8 +19,8 @@ from envs.protocols import get_protocol, protocol_spec
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import ConfigError, PreflightError
-from rl_bench.tasks.alfworld import AlfworldTask
-from rl_bench.tasks.alfworld_data import AlfworldGames
+from rl_bench.tasks.alfworld.data import AlfworldGames
+from rl_bench.tasks.alfworld.task import AlfworldTask
 from rl_bench.tasks.base import Episode, ItemOutcome, ItemStatus
 from rl_bench.tasks.made_once import make_once
 from rl_bench.tasks.registry import make_task

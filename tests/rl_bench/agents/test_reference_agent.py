@@ -16,7 +16,7 @@ from rl_bench.compose import compose
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.models.tiny import build_tiny
 from rl_bench.plan import expand
-from rl_bench.tasks.alfworld import AlfworldTask
+from rl_bench.tasks.alfworld.task import AlfworldTask
 from rl_bench.tasks.base import Task
 from rl_bench.tasks.gsm8k.task import GSM8KTask
 from rl_bench.tasks.registry import make_task

@@ -11,7 +11,7 @@ from rl_bench import prepare
 from rl_bench.compose import compose
 from rl_bench.data.catalogue import CATALOGUE
 from rl_bench.data.records import RECORDS_FILE
-from rl_bench.tasks.alfworld import AlfworldTask
+from rl_bench.tasks.alfworld.task import AlfworldTask
 from rl_bench.tasks.registry import make_task
 from tests.rl_bench.data.file_server import FileServer
 from tests.rl_bench.data.scene import FILES, RAW, TEST, TRAIN, files_of, got, run

@@ -15,7 +15,7 @@ from envs.alfworld_games import ROOT, task_type_of
 from envs.errors import EnvironmentBroken
 from envs.protocol import Turn
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.alfworld_data import AlfworldSettings
+from rl_bench.tasks.alfworld.data import AlfworldSettings
 from rl_bench.tasks.made_once import make_once
 
 LOG = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from envs.protocol_react import PROMPTS_FILE, prompts_path
 from envs.protocols import PROTOCOL_FILE, protocol_spec
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import PreflightError
-from rl_bench.tasks.alfworld_data import TRAIN_SPLIT, AlfworldGames
-from rl_bench.tasks.alfworld_demos import TRAIN_FILE, make_demonstrations, place_of
+from rl_bench.tasks.alfworld.data import TRAIN_SPLIT, AlfworldGames
+from rl_bench.tasks.alfworld.demos import TRAIN_FILE, make_demonstrations, place_of
 from rl_bench.tasks.base import (
     Episode,
     EvalContext,
