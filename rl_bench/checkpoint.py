@@ -16,28 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_bench.checkpoint_files import MAX_JSON_BYTES, check_bounds, checkpoint_files, is_content
 from rl_bench.errors import SubmissionError
-from rl_bench.safetensors_header import TensorSpec, read_tensor_specs
+from rl_bench.safetensors_header import TensorSpec, check_headers_length, read_tensor_specs
 
 HEAD = "lm_head.weight"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken"})
-_NOT_CONTENT = frozenset(
-    {
-        "trainer_state.json",
-        "all_results.json",
-        "train_results.json",
-        "eval_results.json",
-        "adapter_config.json",
-        "consolidated.safetensors",
-        "requirements.txt",
-    }
-)
-_MAX_JSON_BYTES = 200_000_000
-MAX_FILES = 2000
-"""Files of a checkpoint; the largest published ones have a few hundred shards."""
+_MAX_NAME_BYTES = 255
 _FULL_SAVE = "save the whole model and its tokenizer with save_pretrained into one folder"
 _MERGE = "merge the adapter into the base (merge_and_unload) and save the whole model"
 
@@ -80,23 +67,6 @@ class CheckpointHeader:
         return {
             name: spec for name, spec in self.tensors.items() if not (self.tied and name == HEAD)
         }
-
-
-def checkpoint_files(folder: Path) -> list[Path]:
-    """The files that make a checkpoint what it is: weights, configs, tokenizer, templates.
-
-    Sorted by their path. Leftovers of training (optimizer states, logs, nested checkpoints) are
-    not among them, nor is an adapter that lies beside whole weights.
-    """
-    templates = folder / "additional_chat_templates"
-    found = [*folder.iterdir(), *(templates.glob("*.jinja") if templates.is_dir() else ())]
-    return sorted(path for path in found if _is_content(path) and path.is_file())
-
-
-def _is_content(path: Path) -> bool:
-    if path.suffix == ".safetensors" and path.name.startswith("adapter_"):
-        return False
-    return path.suffix in _SUFFIXES and path.name not in _NOT_CONTENT
 
 
 def content_hash(folder: Path) -> str:
@@ -170,28 +140,8 @@ def check_submission(folder: Path, base: CheckpointHeader) -> None:
     _check_tokenizer(header, base)
 
 
-def _check_bounds(folder: Path) -> None:
-    """Refuses what would fill disk or memory before anything of it is read."""
-    files = checkpoint_files(folder)
-    if len(files) > MAX_FILES:
-        raise SubmissionError(
-            f"the folder has {len(files)} files, more than {MAX_FILES}",
-            cure="submit a folder that holds one checkpoint and nothing else",
-            reason="too_many_files",
-        )
-    for path in files:
-        num_bytes = path.stat().st_size
-        if path.suffix != ".safetensors" and num_bytes > _MAX_JSON_BYTES:
-            raise SubmissionError(
-                f"{path.name} has {num_bytes} bytes, more than {_MAX_JSON_BYTES}",
-                cure="write it again with save_pretrained, or delete it",
-                reason="file_too_large",
-                file=path.name,
-            )
-
-
 def _inspect(folder: Path) -> CheckpointHeader:
-    _check_bounds(folder)
+    check_bounds(folder)
     has_config = (folder / "config.json").is_file()
     weights = weight_files(folder)
     if not has_config:
@@ -226,8 +176,8 @@ def read_json(file: Path) -> dict[str, object]:
     cure = "write it again with save_pretrained, or copy the base model's"
     problem = "is not a JSON object"
     try:
-        if file.stat().st_size > _MAX_JSON_BYTES:
-            problem = f"is larger than {_MAX_JSON_BYTES} bytes"
+        if file.stat().st_size > MAX_JSON_BYTES:
+            problem = f"is larger than {MAX_JSON_BYTES} bytes"
             raise ValueError(problem)
         value = json.loads(file.read_bytes())
         if isinstance(value, dict):
@@ -251,7 +201,7 @@ def weight_files(folder: Path) -> list[Path]:
     )
     if (folder / INDEX).is_file():
         named = sorted(set(_weight_map(folder).values()))
-        others = (path.name for path in present if _is_content(path))
+        others = (path.name for path in present if is_content(path))
         stray = next((name for name in others if name not in {*named, SINGLE}), None)
         if stray is not None:
             raise SubmissionError(
@@ -300,7 +250,7 @@ def _no_weights(folder: Path) -> SubmissionError:
 def _weight_map(folder: Path) -> dict[str, str]:
     entries = read_json(folder / INDEX).get("weight_map")
     if not isinstance(entries, dict) or not all(
-        isinstance(file, str) and file.endswith(".safetensors") and Path(file).name == file
+        isinstance(file, str) and file.endswith(".safetensors") and _is_name(file)
         for file in entries.values()
     ):
         raise SubmissionError(
@@ -310,6 +260,10 @@ def _weight_map(folder: Path) -> dict[str, str]:
             file=INDEX,
         )
     return entries
+
+
+def _is_name(file: str) -> bool:
+    return Path(file).name == file and len(file.encode("utf-8", "surrogatepass")) <= _MAX_NAME_BYTES
 
 
 def _read_tensors(folder: Path, files: list[Path]) -> dict[str, TensorSpec]:
@@ -323,6 +277,8 @@ def _read_tensors(folder: Path, files: list[Path]) -> dict[str, TensorSpec]:
                 reason="missing_shard",
                 file=file.name,
             )
+    check_headers_length(files)
+    for file in files:
         specs = read_tensor_specs(file)
         tensors.update(specs)
         place.update(dict.fromkeys(specs, file.name))
@@ -398,7 +354,8 @@ def _chat_template_hash(folder: Path, tokenizer: Mapping[str, object]) -> str:
     if not template:
         return ""
     text = template if isinstance(template, str) else json.dumps(template, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    # JSON can hold lone surrogates, which UTF-8 cannot.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _check_architecture(header: CheckpointHeader, base: CheckpointHeader) -> None:

@@ -31,26 +31,20 @@ def clone_file(source: Path, target: Path, *, roots: Sequence[Path] | None = Non
     Args:
         source: The file to copy.
         target: Must not exist.
-        roots: Resolved folders; the file that is really opened must lie in one of them. Checked on
-            the open file, so that swapping a link meanwhile gains nothing.
+        roots: As for `open_inside`.
 
     Raises:
         OutsideError: The file lies outside ``roots``.
         OSError: It is no regular file, or reading or writing failed.
     """
-    # Not blocking: opening a named pipe would otherwise wait for its writer.
-    with open_fd(source, os.O_RDONLY | os.O_NONBLOCK) as read_fd:
-        if not stat.S_ISREG(os.fstat(read_fd).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(source))
-        if roots is not None:
-            real = Path(f"/proc/self/fd/{read_fd}").readlink()
-            if not any(real.is_relative_to(root) for root in roots):
-                raise OutsideError(errno.EXDEV, f"it lies outside, at {real}", str(source))
-        with open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as write_fd:
-            cloned = _reflink(read_fd, write_fd)
-            if not cloned:
-                _copy(read_fd, write_fd)
-            os.fchmod(write_fd, 0o444)
+    with (
+        open_inside(source, roots=roots) as read_fd,
+        open_fd(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as write_fd,
+    ):
+        cloned = _reflink(read_fd, write_fd)
+        if not cloned:
+            _copy(read_fd, write_fd)
+        os.fchmod(write_fd, 0o444)
     return cloned
 
 
@@ -87,22 +81,35 @@ def make_read_only(folder: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes ``folder`` even where something in it is read-only; a missing one is no error."""
+    """Removes ``folder`` even where something in it may not be written or listed.
+
+    A missing one is no error. Nothing may work in it meanwhile.
+    """
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
         return
-    with contextlib.suppress(RecursionError):
-        for root, _, _ in os.walk(folder):
-            with contextlib.suppress(OSError):
-                Path(root).chmod(0o755)
+    _open_up(folder)
     try:
         shutil.rmtree(folder)
     except (OSError, RecursionError):
-        # Deeper than Python's stack, or than a path may be long: rm goes down step by step.
-        command = ["rm", "-rf", "--", str(folder)]
-        subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+        # Deeper than Python's stack, or than a path may be long: these go down step by step.
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            words = [*command, "--", str(folder)]
+            subprocess.run(words, stderr=subprocess.DEVNULL, check=False)
         if folder.exists():
             raise
+
+
+def _open_up(folder: Path) -> None:
+    """Opens the folders of a tree to us, each before it is listed; no link is followed."""
+    with contextlib.suppress(OSError):
+        folder.chmod(0o755)
+    with contextlib.suppress(RecursionError):
+        for root, names, _ in os.walk(folder):
+            for path in (Path(root, name) for name in names):
+                with contextlib.suppress(OSError):
+                    if not path.is_symlink():
+                        path.chmod(0o755)
 
 
 @contextlib.contextmanager
@@ -113,6 +120,32 @@ def open_fd(path: Path, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def open_inside(path: Path, *, roots: Sequence[Path] | None = None) -> Iterator[int]:
+    """A descriptor to read a regular file, links followed; closed at the end.
+
+    Args:
+        path: The file.
+        roots: Resolved folders; the file that is really opened must lie in one of them. Checked on
+            a handle that opens nothing yet, so that swapping a link gains nothing and no device
+            outside is touched.
+
+    Raises:
+        OutsideError: The file lies outside ``roots``.
+        OSError: It is no regular file, or cannot be read.
+    """
+    with open_fd(path, os.O_PATH) as handle:
+        itself = Path(f"/proc/self/fd/{handle}")
+        if roots is not None:
+            real = itself.readlink()
+            if not any(real.is_relative_to(root) for root in roots):
+                raise OutsideError(errno.EXDEV, f"it lies outside, at {real}", str(path))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        with open_fd(itself, os.O_RDONLY) as fd:
+            yield fd
 
 
 @contextlib.contextmanager

@@ -67,9 +67,10 @@ def _parse(prog: str, argv: Sequence[str]) -> tuple[bool, Words]:
     args, overrides = parser.parse_known_args(argv)
     for word in overrides:
         if word.startswith("-"):
-            raise ConfigError(
-                f"unknown flag '{word}'", cure="Flags: --help, --version, --config-dir DIR"
-            )
+            flags = "Flags: --help, --version, --config-dir DIR"
+            meant = word.lstrip("-").replace("-", "_")
+            cure = f"{flags}. Overrides have no dashes: {meant}={'' if '=' in word else 'true'}"
+            raise ConfigError(f"unknown flag '{word}'", cure=cure.removesuffix("="))
     return args.help, Words(overrides, args.config_dir)
 
 

@@ -1,11 +1,12 @@
 """From overrides on the command line to one typed `Experiment`: the only use of Hydra.
 
-Hydra composes `conf/` (and the folders of ``--config-dir``) twice: once for the options that the
-groups chose, and once more with every other option that the sweep's blocks name, each in a package
-of its own, so that all of them pass through Hydra's search path and defaults lists. A chosen option
-carries the overrides (``task.num_eval=5``), any other takes its own
-(``options.task.gsm8k.num_eval=5``); an override that no run of the sweep would see is an error. An
-option refers to its own keys by relative interpolation (``${.key}``).
+Hydra composes `conf/` (and the folders of ``--config-dir`` and of plug-ins) once for the options
+that the groups chose, and, where the sweep's blocks name others, once more with each of them in a
+package of its own, so that all of them pass through Hydra's search path and defaults lists. An
+option that two of these folders have is refused once it is used. A chosen option carries the
+overrides (``task.num_eval=5``), any other takes its own (``options.task.gsm8k.num_eval=5``); an
+override that no run of the sweep would see is an error. An option refers to its
+own keys by relative interpolation (``${.key}``).
 """
 
 import re
@@ -16,18 +17,16 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
-from rl_bench.compose_errors import as_config_error, did_you_mean, validate
+from rl_bench.compose_errors import as_config_error, check_places, did_you_mean, validate
 from rl_bench.compose_overrides import (
     AXES,
     CONDITIONS,
-    OPTIONAL_GROUPS,
     ROOT_KEYS,
     check_choices,
     check_lists,
@@ -35,6 +34,8 @@ from rl_bench.compose_overrides import (
     normalised,
 )
 from rl_bench.config import (
+    AgentConfig,
+    AuditConfig,
     BlockConfig,
     BudgetConfig,
     ClusterConfig,
@@ -48,11 +49,12 @@ from rl_bench.config import (
     SweepConfig,
 )
 from rl_bench.errors import ConfigError
+from rl_bench.option_files import CONF_DIR, OPTIONAL_GROUPS, places
 from rl_bench.plan import block_stacks
+from rl_bench.plugins import option_folders
 from rl_bench.sweep_claim import conditions_digest
 
 C = TypeVar("C", bound=Frozen)
-CONF_DIR = Path(__file__).resolve().parent.parent / "conf"
 EVERY = "*"
 _UNNAMED = "unnamed"
 _MAX_LABEL = 48
@@ -70,12 +72,12 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
 
     Args:
         overrides: Hydra overrides, e.g. ``+experiment=quickstart`` or ``budget.wall_clock_s=60``.
-        config_dirs: More folders with config groups, searched after `conf/`.
+        config_dirs: More folders with config groups, searched after `conf/` and before plug-ins'.
 
     Raises:
         ConfigError: With the key, the choices and the cure.
     """
-    with _hydra(config_dirs):
+    with _hydra(config_dirs) as searched:
         words = normalised(overrides)
         try:
             check_lists(words)
@@ -83,18 +85,21 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
             _check_root(cfg)
             partial = _sweep(cfg)
             sweep = _complete(partial, choices=_choices(cfg))
-            named = hydra_compose("config", overrides=[*words, *_option_overrides(cfg, sweep)])
+            check_places(_used_options(cfg, sweep), searched)
+            missing = _option_overrides(cfg, sweep)
+            named = hydra_compose("config", overrides=[*words, *missing]) if missing else cfg
             experiment = to_experiment(cfg, sweep=sweep, catalogue=named.get("options", {}))
+            used = _used_names(sweep)
+            check_used(words, choices=_choices(cfg), used=used)
+            check_choices(words, used=used, fixed=_fixed_groups(partial))
+            dry_run = _boolean(cfg.get("dry_run"), key="dry_run")
         except ConfigError:
             raise
         except Exception as error:  # Hydra raises anything, ValueError and up
             raise as_config_error(error, overrides=words) from error
-        used = _used_names(sweep)
-        check_used(words, choices=_choices(cfg), used=used)
-        check_choices(words, used=used, fixed=_fixed_groups(partial))
         if sweep.name == _UNNAMED and _is_unnamed(cfg):
             experiment = _named(experiment)
-        return Composed(experiment, _boolean(cfg.dry_run, key="dry_run"))
+        return Composed(experiment, dry_run)
 
 
 def compose_paths(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> PathsConfig:
@@ -115,6 +120,36 @@ def compose_paths(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ())
             raise
         except Exception as error:  # Hydra raises anything, ValueError and up
             raise as_config_error(error, overrides=overrides) from error
+
+
+def compose_agent(
+    name: str, overrides: Sequence[str] = (), *, config_dirs: Sequence[Path] = ()
+) -> AgentConfig | None:
+    """Composes one option of the group agent alone, for commands that run no sweep.
+
+    Args:
+        name: The option.
+        overrides: Hydra overrides of ``agent``.
+        config_dirs: As in `compose`.
+
+    Returns:
+        The agent; None when it is not the package of a registry.
+
+    Raises:
+        ConfigError: With the key, the choices and the cure.
+    """
+    with _hydra(config_dirs) as searched:
+        words = [f"agent={name}", *overrides]
+        try:
+            cfg = hydra_compose("config", overrides=words)
+            check_places([("agent", name)], searched)
+            if cfg.agent.get("package") is None:
+                return None
+            return _typed(AgentConfig, cfg.agent, where="agent")
+        except ConfigError:
+            raise
+        except Exception as error:  # Hydra raises anything, ValueError and up
+            raise as_config_error(error, overrides=words) from error
 
 
 def to_experiment(
@@ -145,6 +180,7 @@ def to_experiment(
         "sandbox": _typed(SandboxConfig, cfg.sandbox, where="sandbox"),
         "grader": _typed(GraderConfig, cfg.grader, where="grader"),
         "sink": _typed(SinkConfig, cfg.sink, where="sink"),
+        "audit": _typed(AuditConfig, cfg.audit, where="audit"),
         "cluster": _typed(ClusterConfig, cfg.cluster, where="cluster"),
         "paths": _typed(PathsConfig, cfg.paths, where="paths"),
     }
@@ -157,49 +193,21 @@ def to_experiment(
     )
 
 
-def groups(*, config_dirs: Sequence[Path] = ()) -> dict[str, list[str]]:
-    """Every config group with the names of its options, for ``--help``."""
-    with _hydra(config_dirs) as loader:
-        return {
-            group: loader.get_group_options(group)
-            for group in (*AXES, *CONDITIONS, *OPTIONAL_GROUPS)
-        }
-
-
-def first_comments(group: str, *, config_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """The first comment line of each option's file in a group, for ``--help``."""
-    found: dict[str, str] = {}
-    for folder in (CONF_DIR, *config_dirs):
-        for path in sorted((folder / group).glob("*.yaml")):
-            lines = path.read_text(errors="replace").splitlines()
-            comments = [line.lstrip("# ") for line in lines if line.startswith("#")]
-            said = [comment for comment in comments if not comment.startswith("@package")]
-            found.setdefault(path.stem, _whole_sentences(said[0]) if said else "")
-    return found
-
-
-def _whole_sentences(line: str) -> str:
-    """A comment's first line, less a sentence that goes on in its second."""
-    if line.endswith((".", ":")):
-        return line.rstrip(":")
-    end = line.rfind(". ")
-    return line[: end + 1] if end >= 0 else f"{line} ..."
+def _used_options(cfg: DictConfig, sweep: SweepConfig) -> list[tuple[str, str]]:
+    """Group and name of every option that makes this experiment."""
+    chosen = cfg.hydra.runtime.choices
+    groups = (*CONDITIONS, *OPTIONAL_GROUPS)
+    used = [(group, str(chosen[group])) for group in groups if chosen.get(group)]
+    return used + [(group, name) for group, names in _used_names(sweep).items() for name in names]
 
 
 @contextmanager
-def _hydra(config_dirs: Sequence[Path]) -> Iterator[ConfigLoader]:
-    for folder in config_dirs:
-        if not folder.is_dir():
-            raise ConfigError(
-                f"--config-dir {folder}: no such folder", cure="Name a folder of config groups"
-            )
-    if not CONF_DIR.is_dir():
-        raise ConfigError(
-            f"the folder {CONF_DIR} is missing", cure="Restore conf/ beside rl_bench/"
-        )
+def _hydra(config_dirs: Sequence[Path]) -> Iterator[Mapping[str, Path]]:
+    """Hydra, made ready to compose; the folders of options that it searches."""
+    searched = places(config_dirs)
     _ConfigDirs.folders = tuple(config_dirs)
     with initialize_config_dir(str(CONF_DIR), version_base="1.3", job_name="rl_bench"):
-        yield GlobalHydra.instance().config_loader()
+        yield searched
 
 
 class _ConfigDirs(SearchPathPlugin):
@@ -210,6 +218,8 @@ class _ConfigDirs(SearchPathPlugin):
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in self.folders:
             search_path.append("rl_bench", f"file://{folder.resolve()}")
+        for path, entry in option_folders():
+            search_path.append(entry.distribution, f"file://{path.resolve()}")
 
 
 Plugins.instance().register(_ConfigDirs)
@@ -344,9 +354,19 @@ def _typed(cls: type[C], node: DictConfig, *, where: str) -> C:
 
 def _absolute(config: C) -> C:
     """Makes its paths absolute, since graders and agents work in other folders."""
-    paths = {
-        name: value.expanduser().absolute()
-        for name, value in dict(config).items()
-        if isinstance(value, Path)
-    }
-    return config.model_copy(update=paths) if paths else config
+    return config.model_copy(
+        update={name: _anchored(value) for name, value in dict(config).items()}
+    )
+
+
+def _anchored(value: object) -> object:
+    """A path, or the paths in a tuple or mapping, absolute; anything else as it is."""
+    match value:
+        case Path():
+            return value.expanduser().absolute()
+        case tuple():
+            return tuple(_anchored(item) for item in value)
+        case Mapping():
+            return {key: _anchored(item) for key, item in value.items()}
+        case _:
+            return value

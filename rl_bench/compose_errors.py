@@ -6,7 +6,8 @@ what is valid: it only translates.
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar, get_args
 
 from hydra import compose as hydra_compose
@@ -16,8 +17,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rl_bench.config import Frozen
+from rl_bench.compose_overrides import AXES
+from rl_bench.config import Experiment, Frozen
 from rl_bench.errors import ConfigError
+from rl_bench.plugins import missing_folders
 
 C = TypeVar("C", bound=Frozen)
 _COULD_NOT_OVERRIDE = re.compile(r"Could not (?:override|append|delete)[^']*'([^']+)'")
@@ -28,6 +31,25 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     listed = f"Choices: {', '.join(choices) or 'none'}"
     return f"{listed}; did you mean {close[0]}?" if close else listed
+
+
+def check_places(options: Sequence[tuple[str, str]], places: Mapping[str, Path]) -> None:
+    """Refuses an option that two folders have, since one of them would be passed over in silence.
+
+    Args:
+        options: Group and name of each.
+        places: The folders, by how they are told of.
+
+    Raises:
+        ConfigError: With both places.
+    """
+    for group, name in options:
+        found = [told for told, path in places.items() if (path / group / f"{name}.yaml").is_file()]
+        if len(found) > 1:
+            raise ConfigError(
+                f"{group} '{name}' is there twice: in {' and in '.join(found)}",
+                cure="Rename one of the two files, or uninstall the plug-in that has it",
+            )
 
 
 def validate(cls: type[C], raw: object, *, where: str) -> C:
@@ -58,15 +80,21 @@ def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigErro
     if key:
         return _unknown_key(key.group(1), str(error), overrides=overrides)
     if isinstance(error, OmegaConfBaseException):
-        return _omegaconf_line(error)
+        return _misspelt(overrides) or _omegaconf_line(error)
     text = _one_line(str(error)) or _one_line(str(error.__cause__ or "")) or type(error).__name__
-    return ConfigError(f"the config does not compose: {text}")
+    given = ", ".join(f"'{word.lstrip('+')[:80]}'" for word in overrides)
+    return ConfigError(
+        f"the config does not compose: {text[:500]}", cure=f"Check what you gave: {given}"
+    )
 
 
 def _unknown_option(error: MissingConfigException) -> ConfigError:
     group, _, option = str(error.missing_cfg_file).rpartition("/")
     choices = [str(choice) for choice in error.options or ()]
-    return ConfigError(f"{group} '{option}' does not exist", cure=did_you_mean(option, choices))
+    cure = did_you_mean(option, choices)
+    for entry in missing_folders():
+        cure += f". The options of {entry.distribution} {entry.version} are missing: {entry.value}"
+    return ConfigError(f"{group} '{option}' does not exist", cure=cure)
 
 
 def _unknown_key(key: str, message: str, *, overrides: Sequence[str]) -> ConfigError:
@@ -89,6 +117,31 @@ def _unknown_key(key: str, message: str, *, overrides: Sequence[str]) -> ConfigE
         f"unknown key '{key}'" + (f": {where} has no '{rest[0]}'" if where and rest else ""),
         cure=did_you_mean(rest[0] if rest else key, [name for name in known if name != "hydra"]),
     )
+
+
+def _misspelt(overrides: Sequence[str]) -> ConfigError | None:
+    """The first override of a key that its class does not have; where one is missing, the cause."""
+    for word in overrides:
+        key = word.partition("=")[0].lstrip("+~").partition("@")[0]
+        parts = key.split(".")
+        start = 3 if parts[0] == "options" else 1
+        group = parts[1] if start == 3 and len(parts) > 3 else parts[0]
+        cls = AXES.get(group) or _model_in(_annotation(Experiment, group))
+        if cls is None:
+            continue
+        for index in range(start, len(parts)):
+            known = _fields_at(cls, parts[start:index])
+            if not known:
+                break
+            if parts[index] not in known:
+                wrong = ".".join(parts[: index + 1])
+                return ConfigError(f"unknown key '{wrong}'", cure=did_you_mean(parts[index], known))
+    return None
+
+
+def _annotation(cls: type[BaseModel], name: str) -> object:
+    field = cls.model_fields.get(name)
+    return field.annotation if field else None
 
 
 def _compose_quietly(overrides: Sequence[str]) -> DictConfig:

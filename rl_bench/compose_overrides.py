@@ -7,9 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
 
 from rl_bench.config import AgentConfig, DriverConfig, Frozen, ModeConfig, ModelConfig, TaskConfig
 from rl_bench.errors import ConfigError
+from rl_bench.option_files import OPTIONAL_GROUPS
 
 AXES: Mapping[str, type[Frozen]] = {
     "agent": AgentConfig,
@@ -19,10 +21,10 @@ AXES: Mapping[str, type[Frozen]] = {
     "model": ModelConfig,
 }
 """The groups that a sweep's blocks vary; each block list is named by the plural."""
-CONDITIONS = ("budget", "sandbox", "grader", "sink", "cluster", "paths")
+CONDITIONS = ("budget", "sandbox", "grader", "sink", "audit", "cluster", "paths")
 """The groups that hold for the whole sweep."""
-OPTIONAL_GROUPS = ("experiment", "debug")
 ROOT_KEYS = {*AXES, *CONDITIONS, "sweep", "dry_run", "hydra", "options"}
+MAX_OVERRIDE_CHARS = 10_000
 MAX_EXCLUDED = 3
 """How many exclusions a cure writes out."""
 _LIST_INDEX = re.compile(r"\.\d+(\.|$)")
@@ -39,6 +41,11 @@ def normalised(overrides: Sequence[str]) -> list[str]:
     for word in overrides:
         key = word.partition("=")[0]
         head, dot, _ = key.partition(".")
+        if len(word) > MAX_OVERRIDE_CHARS:
+            raise ConfigError(
+                f"override '{word[:60]}…' has {len(word)} characters",
+                cure=f"Write what is longer than {MAX_OVERRIDE_CHARS} into a file of --config-dir",
+            )
         if not key.strip("+~ "):
             raise ConfigError(f"override '{word}' names no key", cure="Write key=value")
         if key in OPTIONAL_GROUPS:
@@ -66,6 +73,11 @@ def check_used(
     for override in OverridesParser.create().parse_overrides(list(words)):
         parts = override.key_or_group.split(".")
         if parts[0] == "options":
+            if len(parts) < 3:
+                raise ConfigError(
+                    f"override '{str(override.input_line).lstrip('+')}' names no option",
+                    cure="Write options.GROUP.NAME.KEY=VALUE",
+                )
             group, name = (*parts[1:3], "", "")[:2]
             if group in AXES and name == choices[group]:
                 raise ConfigError(
@@ -117,13 +129,14 @@ def check_choices(
 
 
 def check_lists(words: Sequence[str]) -> None:
-    """Refuses ``group=a,b``, which Hydra takes for a sweep of its own.
+    """Refuses ``group=a,b``, which Hydra takes for a sweep of its own, and ``group=null``.
 
     Raises:
         ConfigError: With the sweep's own way to write it.
     """
     for override in OverridesParser.create().parse_overrides(list(words)):
         if not override.is_sweep_override():
+            _check_choice(override.key_or_group, override.value(), is_delete=override.is_delete())
             continue
         line = str(override.input_line).lstrip("+")
         group, value = override.key_or_group, line.partition("=")[2]
@@ -134,6 +147,13 @@ def check_lists(words: Sequence[str]) -> None:
         else:
             cure = f"Write a list as {group}=[...], and text with commas in quotes"
         raise ConfigError(f"override '{line}' gives several values", cure=cure)
+
+
+def _check_choice(group: str, value: object, *, is_delete: bool) -> None:
+    """Refuses what names no option of a group; several are refused once all is composed."""
+    is_group = group in AXES or group in CONDITIONS or group in OPTIONAL_GROUPS
+    if is_group and not is_delete and not isinstance(value, str | QuotedString | list):
+        raise ConfigError(f"'{group}={value}' names no option", cure=f"Write {group}=NAME")
 
 
 def _blocks_cure(group: str, names: str) -> str:

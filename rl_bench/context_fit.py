@@ -3,7 +3,10 @@
 Such items count as not solved, so that a low score may say nothing about the model's ability.
 """
 
-from rl_bench.events import Evaluation
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_bench.events import Evaluation
 
 PROMPT_TOO_LONG = "prompt_too_long_percent"
 """Metric of static tasks: items whose prompt does not fit the context, 0 to 100."""
@@ -15,7 +18,7 @@ _SAID = {
 }
 
 
-def context_remark(evaluation: Evaluation) -> str:
+def context_remark(evaluation: "Evaluation") -> str:
     """``20 of 20 prompts do not fit the model's context (model.max_model_len)``, or nothing."""
     total = evaluation.num_items
     parts = [

@@ -5,12 +5,14 @@
     ├── PreflightError     the machine lacks what the plan needs: data, model, disk   (exit 2)
     │   └── MissingDataError   of it, files of a data set are not where a task looks
     ├── DataError          a data set could not be fetched, or is damaged             (exit 1)
+    ├── InstallError       an agent's CLI could not be installed                      (exit 1)
     ├── SweepConflictError the sweep name is in use, or fixed to another config       (exit 2)
     ├── WorkspaceError     the run's folder could not be made or read
+    ├── SandboxError       the sandbox that was asked for does not work here
     ├── SubmissionError    a checkpoint that cannot be graded: the agent's fault, a 4xx
     ├── GraderError        the engine or its pool failed: infrastructure, never a score
     ├── EnvironmentFailure an episode's environment broke or timed out
-    ├── JudgeError         no verdict could be had
+    ├── EndpointError      a language model behind an API gave no usable answer
     ├── DriverError        the agent's language model could not be reached
     ├── LedgerError        a ledger that cannot be written or read
     └── SinkError          Parquet or W&B could not take a record
@@ -18,6 +20,8 @@
 Exceptions take their message first and everything else by keyword with a default, so that they
 survive pickling between processes.
 """
+
+import traceback
 
 
 class RlBenchError(Exception):
@@ -46,6 +50,14 @@ def _rebuild(cls: type[RlBenchError], message: str, state: dict[str, object]) ->
     return error
 
 
+def fault_of(error: Exception) -> str:
+    """What broke somebody's code, and where, in one line: ``KeyError: 'x' at task.py:44``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}{where}"
+
+
 class ConfigError(RlBenchError):
     """A config value is missing, unknown or out of range."""
 
@@ -62,12 +74,20 @@ class DataError(RlBenchError):
     """A file of a data set could not be had from its source, or is not what it must be."""
 
 
+class InstallError(RlBenchError):
+    """An agent's published CLI could not be had from its registry, or does not run."""
+
+
 class SweepConflictError(RlBenchError):
     """The sweep's name is taken, by a running sweep or by another config."""
 
 
 class WorkspaceError(RlBenchError):
     """A run's workspace could not be prepared or read."""
+
+
+class SandboxError(RlBenchError):
+    """The sandbox that was asked for does not work here, or broke."""
 
 
 class SubmissionError(RlBenchError):
@@ -102,8 +122,8 @@ class EnvironmentFailure(RlBenchError):  # noqa: N818  "EnvironmentError" is a b
     """An environment raised, hung or found no games."""
 
 
-class JudgeError(RlBenchError):
-    """No verdict could be had from a judge."""
+class EndpointError(RlBenchError):
+    """A language model behind an API, a judge or a served model, gave no usable answer."""
 
 
 class DriverError(RlBenchError):

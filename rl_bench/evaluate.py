@@ -12,11 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_bench.command_line import run_command
-from rl_bench.compose import groups
-from rl_bench.evaluation import EvaluationPlan, own_checks, plan_evaluation
-from rl_bench.plan_view import checks_table, make_console, show_refusal
-from rl_bench.preflight import grading_checks, require
+from rl_bench.command_line import Words, run_command
+from rl_bench.option_files import groups
 
 _HELP = """\
 usage: python -m rl_bench.evaluate [--config-dir DIR] task=NAME [KEY=VALUE ...]
@@ -31,10 +28,14 @@ examples:
   python -m rl_bench.evaluate 'task=[gsm8k,humaneval]' model=qwen3_8b_base grader=gpu
   python -m rl_bench.evaluate task=gsm8k_mini checkpoint=output/my_model
   python -m rl_bench.evaluate task=gsm8k task.num_eval=100 task.num_repeats=3
+  python -m rl_bench.evaluate task=gsm8k grader=openai grader.endpoint.model_id=M \\
+    grader.endpoint.base_url=http://host:8000/v1                 a model that is served there
 
 overrides (Hydra's grammar):
   task=NAME, task=[A,B]         what to grade on
   model=NAME                    the base model; graded itself unless a checkpoint is named
+  grader=openai                 a served model, whose weights are not seen; model= is then what you
+                                say it descends from, and may be left out
   checkpoint=FOLDER             a checkpoint of the base model; it must not change meanwhile
   name=NAME                     of the results' folder, which must be new; by default made from
                                 model, tasks and time
@@ -75,22 +76,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(
         "rl-bench-evaluate",
         argv,
-        command=lambda words: _start(
-            plan_evaluation(words.overrides, config_dirs=words.config_dirs)
-        ),
+        command=_start,
         help_text=_help_text,
         interrupted="verdicts that were reached are kept",
     )
 
 
-def _start(plan: EvaluationPlan) -> int:
-    """Checks, then shows the plan or grades."""
+def _start(words: Words) -> int:
+    """Plans and checks, then shows the plan or grades."""
+    # Imported here, since none of it is needed to tell what can be graded.
+    from rl_bench.evaluation import own_checks, plan_evaluation
+    from rl_bench.plan_view import checks_table, make_console, show_refusal
+    from rl_bench.preflight import grading_checks, require
+
+    plan = plan_evaluation(words.overrides, config_dirs=words.config_dirs)
     checks = grading_checks(plan.experiment, plan=plan.specs)
     if plan.dry_run:
         checks += own_checks(plan)  # a start finds these out when it makes its folder
         console = make_console()
         tasks = ", ".join(task.name for task in plan.tasks)
-        console.print(f"{plan.checkpoint or plan.model.name} on {tasks}; to {plan.paths.root}")
+        console.print(f"{plan.subject} on {tasks}; to {plan.paths.root}")
         console.print(checks_table(checks))
         show_refusal(checks, console=console)
         console.print("dry run, nothing started")

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rl_bench.checkpoint import inspect
-from rl_bench.compose import Composed, compose, groups
+from rl_bench.compose import Composed, compose
 from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import (
     NAME_PATTERN,
+    EndpointConfig,
     Experiment,
     Frozen,
     GraderConfig,
@@ -27,18 +28,23 @@ from rl_bench.config import (
     RunSpec,
     TaskConfig,
 )
+from rl_bench.endpoint.served import ServedModel
 from rl_bench.errors import ConfigError, SinkError, SubmissionError
 from rl_bench.events import Evaluation
+from rl_bench.option_files import groups
 from rl_bench.paths import EvaluationPaths
 from rl_bench.plan import expand
 from rl_bench.preflight import Check, Verdict
+from rl_bench.record_schema import Place
 from rl_bench.records import BASELINE_ID, ITEMS
-from rl_bench.run_records import Place, item_batch
+from rl_bench.run_records import item_batch
 
 FOLDER = "evaluations"
 """Below the results' folder."""
 KEYS = ("task", "model", "checkpoint", "name", "grader", "cluster", "paths", "options", "dry_run")
 _TASK_OPTION = "options.task."
+MAX_NAME_PART = 32
+"""Of a made name, from a served model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +53,8 @@ class EvaluationPlan:
 
     Attributes:
         specs: One a task: the run whose baseline this is.
-        checkpoint: The folder to grade; ``None``: the base model itself.
+        checkpoint: The folder to grade; ``None``: the base model itself, or a served one.
+        names_model: Whether ``model=`` was given; if not, nothing is known of a served model's.
         experiment: What the tasks share: graders, cluster, folders.
     """
 
@@ -56,6 +63,7 @@ class EvaluationPlan:
     checkpoint: Path | None
     experiment: Experiment
     dry_run: bool
+    names_model: bool
 
     @property
     def tasks(self) -> tuple[TaskConfig, ...]:
@@ -68,6 +76,18 @@ class EvaluationPlan:
         return self.specs[0].model
 
     @property
+    def endpoint(self) -> EndpointConfig | None:
+        """Where the model to grade is served; ``None``: it is loaded."""
+        return self.experiment.grader.endpoint
+
+    @property
+    def subject(self) -> str:
+        """What is graded, in words."""
+        if self.endpoint is not None:
+            return f"{self.endpoint.model_id} as served at {self.endpoint.base_url}"
+        return str(self.checkpoint or self.model.name)
+
+    @property
     def paths(self) -> EvaluationPaths:
         """Where it is kept."""
         return EvaluationPaths(self.experiment.paths.results / FOLDER / self.name)
@@ -76,14 +96,20 @@ class EvaluationPlan:
 class EvaluationRecord(Frozen):
     """A line of ``evaluations.jsonl``: a verdict and all that fixes it.
 
-    ``checkpoint``: the graded folder. ``evaluation``: less its items, which are in their table.
+    Attributes:
+        model: The base model; of a served one, what ``model=`` claimed, if it was given.
+        checkpoint: The graded folder; empty for a served model.
+        content_hash: Of the checkpoint; empty for a served model, whose content nobody has seen.
+        served: The served model, as its endpoint lists it.
+        evaluation: Less its items, which are in their table.
     """
 
     name: str
     time_utc: str
-    model: ModelConfig
+    model: ModelConfig | None
     checkpoint: str
     content_hash: str
+    served: ServedModel | None = None
     task: TaskConfig
     grader: GraderConfig
     evaluation: Evaluation
@@ -106,12 +132,19 @@ def plan_evaluation(words: Sequence[str], *, config_dirs: Sequence[Path] = ()) -
     shared = [(k, v) for k, v in given if k not in {"task", "checkpoint", "name"}]
     composed = [_composed(name, shared, config_dirs=config_dirs) for name in names]
     specs = tuple(spec for each in composed for spec in expand(each.experiment))
+    endpoint = composed[0].experiment.grader.endpoint
+    if endpoint is not None and "checkpoint" in own:
+        raise ConfigError(
+            f"checkpoint={own['checkpoint']} cannot be loaded where {endpoint.model_id} is served",
+            cure="Leave it out, or choose grader=cpu or grader=gpu",
+        )
     return EvaluationPlan(
-        name=_name(own.get("name"), specs),
+        name=_name(own.get("name"), specs, endpoint),
         specs=specs,
         checkpoint=_folder(own["checkpoint"]) if "checkpoint" in own else None,
         experiment=_for_grading(composed[0].experiment, num_tasks=len(specs)),
         dry_run=composed[0].dry_run,
+        names_model=any(key.partition(".")[0] == "model" for key, _ in shared),
     )
 
 
@@ -237,12 +270,19 @@ def _for_grading(experiment: Experiment, *, num_tasks: int) -> Experiment:
     )
 
 
-def _name(given: str | None, specs: Sequence[RunSpec]) -> str:
+def _name(given: str | None, specs: Sequence[RunSpec], endpoint: EndpointConfig | None) -> str:
     if given is None:
         tasks = specs[0].tasks[0].name if len(specs) == 1 else f"{len(specs)}tasks"
-        return f"{specs[0].model.name}-{tasks}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+        model = specs[0].model.name if endpoint is None else _as_name(endpoint.model_id)
+        return f"{model}-{tasks}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     if not re.fullmatch(NAME_PATTERN, given):
         raise ConfigError(
             f"name '{given}' cannot be a folder's", cure="Use letters, digits, '_', '.' and '-'"
         )
     return given
+
+
+def _as_name(model_id: str) -> str:
+    """The last part of a served model's name, which may be a path, as a part of a folder's."""
+    last = model_id.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", last).strip("_.-")[:MAX_NAME_PART] or "served"

@@ -16,7 +16,7 @@ from rl_bench.grading_status import GradingStatus
 from rl_bench.lines import StampedLines, print_line
 from rl_bench.paths import EvaluationPaths
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
-from rl_bench.run_view import failure_of, missing_items, score_of
+from rl_bench.task_view import failure_of, missing_items, score_of
 
 _FILE_WIDTH = 180
 

@@ -8,36 +8,69 @@ module reads requests within limits and writes answers.
 """
 
 import asyncio
-import errno
 import hmac
 import json
 import logging
-import secrets
-import socket
-import threading
-from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, Self
 
-import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
 
-from rl_bench.errors import WorkspaceError
-from rl_bench.wire import RETRY_AFTER_S, Reply, SubmitRequest, Times, refusal
+from rl_bench import __version__
+from rl_bench.local_server import LocalServer
+from rl_bench.wire import (
+    RETRY_AFTER_S,
+    FlatSubmissionView,
+    FlatWaitingSubmission,
+    Health,
+    MultiScores,
+    Refusal,
+    Reply,
+    Scores,
+    SubmissionView,
+    SubmitRequest,
+    Times,
+    WaitingSubmission,
+    refusal,
+)
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
-HOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 * 1024
-MAX_HEADER_BYTES = 64 * 1024
-START_LIMIT_S = 30.0
-STOP_LIMIT_S = 10.0
-MAX_CONNECTIONS = 256
+
+_NOTHING_HERE: dict[int | str, dict[str, Any]] = {
+    404: {"model": Refusal, "description": "No such submission or route, or another token"}
+}
+_SUBMIT_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": FlatSubmissionView | SubmissionView, "description": "Graded"},
+    202: {
+        "model": FlatWaitingSubmission | WaitingSubmission,
+        "description": "Accepted, for `wait=false`: the score is at `status_url`",
+    },
+    400: {"model": Refusal, "description": "The request or its path is malformed"},
+    **_NOTHING_HERE,
+    409: {"model": Refusal, "description": "The folder was written to while it was copied"},
+    410: {"model": Refusal, "description": "The deadline has passed"},
+    413: {"model": Refusal, "description": f"The body is larger than {MAX_BODY_BYTES} bytes"},
+    422: {"model": Refusal, "description": "The checkpoint cannot be graded; names the cure"},
+    429: {"model": Refusal, "description": "All submissions of the run are used"},
+    503: {
+        "model": Refusal,
+        "description": "Grading is down: send the same request after `Retry-After` seconds",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}},
+    },
+}
+_SUBMIT_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": SubmitRequest.model_json_schema()}},
+    }
+}
 
 
 class Desk(Protocol):
@@ -59,7 +92,15 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
         token: The first part of every path.
         base_url: With the token, as the agent knows it.
     """
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = _GradingApp(
+        title="rl_bench grading API",
+        version=__version__,
+        summary="Grades an agent's checkpoints while it trains.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
 
     def check_token(token_given: str) -> None:
         if not hmac.compare_digest(token_given.encode(), token.encode()):
@@ -67,8 +108,9 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
 
     router = APIRouter(prefix="/{token_given}", dependencies=[Depends(check_token)])
 
-    @router.post("/submit")
+    @router.post("/submit", responses=_SUBMIT_ANSWERS, openapi_extra=_SUBMIT_BODY)
     async def submit(request: Request) -> JSONResponse:
+        """Submits a checkpoint folder, and returns its score; the same content is graded once."""
         try:
             body = await _read_body(request)
         except ClientDisconnect:
@@ -83,25 +125,47 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
         url = f"{base_url}/submissions/{{submission_id}}"
         return _response(await desk.submit(parsed, status_url=url))
 
-    @router.get("/submissions/{submission_id}")
+    @router.get(
+        "/submissions/{submission_id}",
+        responses={200: {"model": FlatSubmissionView | SubmissionView}, **_NOTHING_HERE},
+    )
     async def submission(submission_id: int) -> JSONResponse:
+        """One submission's state and score."""
         return _response(desk.status(submission_id))
 
-    @router.get("/scores")
+    @router.get("/scores", responses={200: {"model": Scores | MultiScores}, **_NOTHING_HERE})
     async def scores() -> JSONResponse:
+        """All submissions, the best so far, and what the base model scored."""
         return _Json(desk.scores())
 
-    @router.get("/time")
+    @router.get("/time", responses=_NOTHING_HERE)
     async def time() -> Times:
+        """What is left of the run's budget."""
         return desk.times()
 
-    @router.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
+    @router.get("/health", responses=_NOTHING_HERE)
+    async def health() -> Health:
+        """Whether the server answers."""
+        return Health()
 
     app.include_router(router)
     _refuse_the_rest(app, desk, token)
     return app
+
+
+class _GradingApp(FastAPI):
+    """Describes what it answers: FastAPI's own 422, of a path that is not one, is a 404 here."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            schema = super().openapi()
+            for path in schema["paths"].values():
+                for method, operation in path.items():
+                    if method == "get":
+                        operation["responses"].pop("422", None)
+            for unused in ("HTTPValidationError", "ValidationError"):
+                schema["components"]["schemas"].pop(unused, None)
+        return super().openapi()
 
 
 def _refuse_the_rest(app: FastAPI, desk: Desk, token: str) -> None:
@@ -120,6 +184,7 @@ def _refuse_the_rest(app: FastAPI, desk: Desk, token: str) -> None:
         return _response(refusal(503, "internal_error", message, retry_after_s=RETRY_AFTER_S))
 
     app.add_exception_handler(StarletteHTTPException, not_found)
+    app.add_exception_handler(RequestValidationError, not_found)
     app.add_exception_handler(Exception, broken)
 
 
@@ -151,109 +216,34 @@ class _Json(JSONResponse):
         return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
-class GradingServer:
-    """Serves one run's API from a thread of its own, whose event loop owns the desk.
+class GradingServer(LocalServer):
+    """Serves one run's API; its event loop owns the desk.
 
-    Use as a context manager, or `start` and `close`.
+    Use as a context manager, or `open` and `close`.
 
     Args:
         desk: Answers; from the start on only this server's loop may use it, see `run`.
         port: Preferred port; 0, or when it is taken: any free one.
+        socket_path: A unix socket to answer on as well.
 
     Attributes:
-        token: Names the run; whoever knows it may submit.
-        port: The port that was got.
         url: What the agent gets as ``GRADING_SERVER_URL``; known before the start.
 
     Raises:
         WorkspaceError: No port could be had.
     """
 
-    def __init__(self, desk: Desk, *, port: int = 0) -> None:
-        self.token = secrets.token_urlsafe(24)
-        self._socket = _bind(port)
-        self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://{HOST}:{self.port}/{self.token}"
-        app = create_app(desk, token=self.token, base_url=self.url)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            # The other parser of uvicorn takes headers without end.
-            http="h11",
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=2,
-            server_header=False,
-        )
-        self._server = uvicorn.Server(config)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._serve, name="grading-api", daemon=True)
+    def __init__(self, desk: Desk, *, port: int = 0, socket_path: Path | None = None) -> None:
+        super().__init__("grading API", port=port, socket_path=socket_path)
+        self._desk = desk
 
-    def start(self) -> Self:
+    def open(self) -> Self:
         """Starts to serve; returns when requests are answered.
 
         Raises:
             WorkspaceError: It did not come up.
         """
-        self._loop = asyncio.new_event_loop()
-        self._thread.start()
-        waited = threading.Event()
-        for _ in range(int(START_LIMIT_S / 0.01)):
-            if self._server.started or not self._thread.is_alive():
-                break
-            waited.wait(0.01)
-        if not self._server.started:
-            raise WorkspaceError(f"the grading API did not start on port {self.port}")
-        return self
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine of the desk on the server's loop, from another thread, to its end."""
-        assert self._loop is not None, "the server has not been started"
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self) -> None:
-        """Stops answering; safe to call twice."""
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join(STOP_LIMIT_S)
-        self._socket.close()
+        return self.start(create_app(self._desk, token=self.token, base_url=self.url))
 
     def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _serve(self) -> None:
-        assert self._loop is not None
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._server.serve(sockets=[self._socket]))
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
-
-
-def _bind(port: int) -> socket.socket:
-    """A socket on loopback, bound here so that nobody can take the port before uvicorn has it."""
-    for candidate in (port, 0):
-        # With the protocol named, asyncio sets TCP_NODELAY: answers come 40 ms earlier.
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            bound.bind((HOST, candidate))
-        except OSError as error:
-            bound.close()
-            problem = error
-            if error.errno != errno.EADDRINUSE:
-                break
-        else:
-            return bound
-    raise WorkspaceError(f"no port for the grading API: {problem}") from problem
+        return self.open()

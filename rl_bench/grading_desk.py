@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rl_bench.clock import RunClock
 from rl_bench.config import RunSpec, TaskConfig
-from rl_bench.errors import GraderError, LedgerError, SubmissionError
+from rl_bench.errors import GraderError, LedgerError, SubmissionError, WorkspaceError
 from rl_bench.events import (
     BaselineGraded,
     Entry,
@@ -27,6 +27,8 @@ from rl_bench.events import (
     SubmissionRejected,
 )
 from rl_bench.grading import Grade, GradeJob
+from rl_bench.ledger import EventLog
+from rl_bench.lineage.retention import Retention
 from rl_bench.scoreboard import INVALID, Scoreboard, Submission, failures, score_of
 from rl_bench.submission import SubmissionStore
 from rl_bench.wire import (
@@ -44,13 +46,7 @@ T = TypeVar("T")
 MAX_RECORDED = 1000
 """Rejections and notes that one run's ledger takes of what an agent can send without end."""
 
-
-class EventLog(Protocol):
-    """Where events go; `rl_bench.ledger.Ledger` is one."""
-
-    def append(self, event: Event) -> Entry:
-        """Returns when the event is on disk."""
-        ...
+MAX_MESSAGE_CHARS = 2000
 
 
 class GradingDesk:
@@ -65,6 +61,7 @@ class GradingDesk:
         grade: Grades a checkpoint.
         code_revision: Records the agent's code and names its revision.
         on_scores: Told the scores after each change; what it returns is noted as tampering.
+        retention: Removes snapshots that a verdict made superfluous; None: all stay.
     """
 
     def __init__(
@@ -78,6 +75,7 @@ class GradingDesk:
         grade: Grade,
         code_revision: Callable[[], str] = lambda: "",
         on_scores: Callable[[Mapping[str, object]], Sequence[str]] = lambda scores: (),
+        retention: Retention | None = None,
     ) -> None:
         self._spec = spec
         self._run_id = run_id
@@ -87,6 +85,7 @@ class GradingDesk:
         self._grade = grade
         self._code_revision = code_revision
         self._on_scores = on_scores
+        self._retention = retention
         self._board = Scoreboard(spec)
         self._grading: dict[int, asyncio.Task[None]] = {}
         self._grading_since: dict[int, float] = {}
@@ -138,10 +137,14 @@ class GradingDesk:
         Returns:
             Submissions that still have no final verdict.
         """
+        await self._idle()
+        await asyncio.gather(*(self._graded(submission) for submission in self.pending()))
+        await self._idle()
+        return self.pending()
+
+    async def _idle(self) -> None:
         while self._running:
             await asyncio.wait(self._running)
-        await asyncio.gather(*(self._graded(submission) for submission in self.pending()))
-        return self.pending()
 
     def note(self, topic: str, message: str) -> None:
         """Records something odd about a request, up to a limit. Thread-safe, never raises."""
@@ -268,7 +271,7 @@ class GradingDesk:
     def _revision(self) -> str:
         try:
             return self._code_revision()
-        except OSError as error:
+        except (OSError, WorkspaceError) as error:
             self.note("code_history", f"the code could not be recorded: {error}")
             return ""
 
@@ -300,6 +303,16 @@ class GradingDesk:
         finally:
             submission.is_grading = False
         await self._publish()
+        if self._retention is not None:
+            self._track(self._tidy(self._retention))
+
+    async def _tidy(self, retention: Retention) -> None:
+        # Between acceptances: what is being accepted is not on the board yet.
+        async with self._intake:
+            superfluous = retention.superfluous(self._board)
+            note = await asyncio.to_thread(retention.remove, superfluous)
+        if note is not None:
+            await asyncio.to_thread(self._record_quietly, note)
 
     async def _verdicts(self, submission: Submission) -> tuple[Evaluation, ...]:
         known = self._board.known(submission, base_hash=self._store.base_hash)
@@ -316,14 +329,16 @@ class GradingDesk:
         try:
             return (*known, *await self._grade(job))
         except SubmissionError as error:
-            return (*known, *failures(missing, f"{INVALID} ({error.reason}): {error}"))
+            message = _shortened(f"{INVALID} ({error.reason}): {error}")
+            return (*known, *failures(missing, message))
         except GraderError as error:
-            return (*known, *failures(missing, str(error)))
+            return (*known, *failures(missing, _shortened(str(error))))
         except Exception as error:
             # The boundary to whatever grades: a fault there must not take the run down, nor
             # become a score.
             log.exception("run %s: grading broke", self._run_id)
-            return (*known, *failures(missing, f"{type(error).__name__}: {error}"))
+            message = _shortened(f"{type(error).__name__}: {error}")
+            return (*known, *failures(missing, message))
 
     def _job(
         self,
@@ -369,17 +384,18 @@ class GradingDesk:
     # Records
 
     async def _reject(self, model_path: str, error: SubmissionError, *, used_s: float) -> Reply:
+        message = _shortened(error.message)
         self._num_recorded += 1
         if self._num_recorded <= MAX_RECORDED:
             event = SubmissionRejected(
                 model_path=model_path[:200],
                 reason=error.reason,
-                message=error.message,
+                message=message,
                 status=error.status,
                 budget_used_s=used_s,
             )
             await asyncio.to_thread(self._record_quietly, event)
-        return refusal(error.status, error.reason, error.message, cure=error.cure, file=error.file)
+        return refusal(error.status, error.reason, message, cure=error.cure, file=error.file)
 
     async def _append(self, event: Event) -> None:
         await asyncio.to_thread(self._ledger.append, event)
@@ -402,6 +418,11 @@ class GradingDesk:
 
     async def _shielded(self, work: Awaitable[T]) -> T:
         return await asyncio.shield(self._track(work))
+
+
+def _shortened(message: str) -> str:
+    """A message may quote what an agent wrote, of any length; ledgers and answers take so much."""
+    return message if len(message) <= MAX_MESSAGE_CHARS else message[:MAX_MESSAGE_CHARS] + "…"
 
 
 def _too_late() -> SubmissionError:

@@ -1,13 +1,25 @@
-"""The words that the agent reads first: `description.md` and `instructions.md`.
+"""The words that the agent reads first: `description.md`, `instructions.md`, and its prompt.
 
 Only what the run really does stands here; whatever the mode forbids comes from `conf/mode`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from textwrap import dedent
 
 from rl_bench.config import RunSpec
 from rl_bench.tasks.base import Task
+
+MAX_PROMPT_BYTES = 100_000
+"""A prompt is one argument of a command, for which the kernel has a limit of 128 KiB."""
+MAX_LISTED = 100
+"""Files of the workspace that the prompt names."""
+_LEFT_BEHIND = {
+    "kill": "When you exit, processes that you left behind are ended too.",
+    "wait": "Processes that you leave behind when you exit may run on until the deadline.",
+    "resume": "Processes that you leave behind when you exit may run on until the deadline; you "
+    "are asked to go on when they have ended.",
+}
 
 
 def describe(spec: RunSpec, tasks: Sequence[Task]) -> str:
@@ -42,6 +54,78 @@ def instruct(spec: RunSpec) -> str:
     )
 
 
+def prompt(
+    spec: RunSpec,
+    *,
+    description: str,
+    instructions: str,
+    listing: str,
+    max_bytes: int = MAX_PROMPT_BYTES,
+) -> str:
+    """What an agent is started with: the work, the rules, the budget and the files.
+
+    Args:
+        spec: The run.
+        description: What `describe` gave.
+        instructions: What `instruct` gave.
+        listing: The workspace's files.
+        max_bytes: The longest part gives way to the name of its file until the prompt fits.
+
+    Returns:
+        A text without NUL, encodable as UTF-8.
+    """
+    parts = {
+        "description.md": description.strip(),
+        "instructions.md": instructions.strip(),
+        "the folder itself": f"# Files\n\n{listing.strip()}",
+    }
+    text = _joined(spec, parts)
+    while len(text.encode(errors="replace")) > max_bytes:
+        longest = max(parts, key=lambda name: len(parts[name]))
+        title = parts[longest].partition("\n")[0][:200]
+        shortened = f"{title}\n\n(Too long to be shown here: read {longest}.)"
+        if len(shortened) >= len(parts[longest]):
+            break
+        parts[longest] = shortened
+        text = _joined(spec, parts)
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def listing(root: Path, *, limit: int = MAX_LISTED) -> str:
+    """The workspace's files with their sizes, one a line; empty folders; nothing hidden."""
+    lines = []
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if name.startswith("."):
+            continue
+        if not path.is_dir():
+            lines.append(f"{name}  {path.stat().st_size} bytes")
+        elif path.is_symlink() or not any(path.iterdir()):
+            lines.append(f"{name}/")
+    more = [f"... and {len(lines) - limit} more"] if len(lines) > limit else []
+    return "\n".join([*lines[:limit], *more])
+
+
+def _joined(spec: RunSpec, parts: Mapping[str, str]) -> str:
+    opening = (
+        f"Post-train the base model {spec.model.name} in the current folder, your workspace, as "
+        "the task and the instructions below say; they are also in description.md and "
+        f"instructions.md. You have {spec.budget.wall_clock_s:g} seconds. Work on your own from "
+        "start to end: nobody answers questions, and your last message ends the session. Use the "
+        "budget: measure, submit, learn from the score, improve, submit again."
+    )
+    return "\n\n".join([opening, *parts.values()]) + "\n"
+
+
+def go_on(*, remaining_s: float) -> str:
+    """What an agent is told when processes that it left behind have ended."""
+    return (
+        "The processes that you had left running have ended. "
+        f"{remaining_s:.0f} seconds of the budget are left. Look at what they did and go on with "
+        "the work; end when nothing is left that would help."
+    )
+
+
 def _rules(spec: RunSpec) -> str:
     budget = spec.budget
     limit = (
@@ -65,7 +149,7 @@ def _rules(spec: RunSpec) -> str:
 
         {budget.wall_clock_s:g} seconds of wall-clock time from your start. {credit} {limit}
         Ask `GET /time` for what is left. At the deadline every process that you started is ended.
-        When you exit, processes that you left behind are ended too. The best submission counts.
+        {_LEFT_BEHIND[spec.agent.on_live_children]} The best submission counts.
         """
     ).replace("{rules}", spec.mode.rules.strip())
 

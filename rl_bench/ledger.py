@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
@@ -30,7 +31,9 @@ from rl_bench.events import (
     ENTRY,
     AgentExited,
     Entry,
+    Evaluation,
     Event,
+    Item,
     Note,
     RunFinished,
     StateChanged,
@@ -42,7 +45,20 @@ TORN_TOPIC = "ledger_torn_line"
 """Topic of the note that tells of a cut-off line."""
 RESERVE_BYTES = 1024 * 1024
 RESERVE_PIECE_BYTES = 128 * 1024
+_LOCK_POLL_S = 0.05
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_FIELDS = list(Evaluation.model_fields)
+_AWAY = "Move the run's folder away to run it again"
+_PLACE = (
+    f"See to its disk and to who may use it. If something else is in its place: {_AWAY.lower()}"
+)
+_ITEMS = b'"items":['
+_AFTER_ITEMS = f'],"{_FIELDS[_FIELDS.index("items") + 1]}":'.encode()
+"""Where the items of an evaluation begin and end in a line, as `Ledger` writes it."""
+_ITEM = f'{{"{next(iter(Item.model_fields))}":'.encode()
+_NEXT_ITEM = b"}," + _ITEM
+_DETAIL = b',"detail":{'
+_NO_SCORE = b',"score":null,'
 _ENDING = (AgentExited, StateChanged, RunFinished)
 """Events that use the reserve: with them a run that a full disk broke says so in its ledger."""
 
@@ -54,12 +70,21 @@ class LedgerPart(NamedTuple):
     offset: int
 
 
+class EventLog(Protocol):
+    """Where events go; thread-safe. `Ledger` is one."""
+
+    def append(self, event: Event) -> Entry:
+        """Returns when the event is on disk."""
+        ...
+
+
 class Ledger:
     """A ledger open for append; thread-safe, one writer a file.
 
     Args:
         path: The JSONL file; it and its parent folders are made when missing.
         clock: Monotonic seconds; ``elapsed_s`` of entries counts from the opening.
+        wait_s: How long another writer, which may be about to end, is waited for.
 
     Attributes:
         path: The file.
@@ -70,13 +95,19 @@ class Ledger:
             no entry of this version.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wait_s: float = 0.0,
+    ) -> None:
         self.path = path
         self._clock = clock
         self._origin = clock()
         self._mutex = threading.Lock()
         self._broken = ""
-        self._fd = _open_locked(path)
+        self._fd = _open_locked(path, wait_s=wait_s)
         try:
             tail = _find_tail(path)
             self.next_seq = tail.next_seq
@@ -84,8 +115,10 @@ class Ledger:
             if tail.torn:
                 os.ftruncate(self._fd, tail.size)
                 os.fsync(self._fd)
-        except BaseException:
+        except BaseException as error:
             os.close(self._fd)
+            if isinstance(error, OSError):
+                raise _cannot("open", path, error) from error
             raise
         self._reserve = path.with_suffix(".reserve")
         _set_aside(self._reserve)
@@ -110,7 +143,7 @@ class Ledger:
                 elapsed_s=round(self._clock() - self._origin, 6),
                 event=event,
             )
-            line = _line(entry)
+            line, entry = _line(entry)
             try:
                 self._write(line)
             except LedgerError as error:
@@ -181,27 +214,39 @@ class Ledger:
             self._broken = f"a line is half written: {error}"
 
 
-def read_ledger(path: Path) -> list[Entry]:
+def read_ledger(path: Path, *, with_items: bool = True) -> list[Entry]:
     """All entries of a ledger, in order; a torn last line is left out with a warning.
+
+    Args:
+        path: The file.
+        with_items: False leaves out, unread, the items of evaluations that have a verdict: they
+            are most of a ledger, and a `rl_bench.run_view.RunView` does without them. It counts
+            those without one by their status: they stay.
 
     Raises:
         LedgerError: The file cannot be read, or a line before the end is damaged or missing.
     """
-    return read_ledger_part(path).entries
+    return read_ledger_part(path, with_items=with_items).entries
 
 
-def read_ledger_part(path: Path, *, offset: int = 0, next_seq: int = 0) -> LedgerPart:
+def read_ledger_part(
+    path: Path, *, offset: int = 0, next_seq: int = 0, with_items: bool = True
+) -> LedgerPart:
     """The entries from byte ``offset`` on, the first of which must have ``seq == next_seq``.
+
+    ``with_items``: see `read_ledger`.
 
     Raises:
         LedgerError: The file cannot be read, or a line before the end is damaged or missing.
     """
     try:
+        # Looked at before it is opened, since that waits for ever where it is a pipe.
+        _require_regular(path, path.stat().st_mode)
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read()
     except OSError as error:
-        raise LedgerError(f"cannot read ledger {path}: {error}") from error
+        raise _cannot("read", path, error) from error
     entries: list[Entry] = []
     lines = io.BytesIO(data).readlines()
     for index, line in enumerate(lines):
@@ -210,9 +255,39 @@ def read_ledger_part(path: Path, *, offset: int = 0, next_seq: int = 0) -> Ledge
         if is_last and _is_torn(line):
             log.warning("%s: left out a torn last line (line %d)", path, number)
             break
-        entries.append(_parse(line, path=path, number=number))
+        read = line if with_items else _without_items(line)
+        entries.append(_parse(read, path=path, number=number))
         offset += len(line)
     return LedgerPart(entries, offset)
+
+
+def _without_items(line: bytes) -> bytes:
+    """The line without the items that have a verdict.
+
+    The two marks are keys, which no string can hold, since its quotes are escaped, and no item's
+    detail, since its values are no lists.
+    """
+    kept, begin = [], 0
+    while (opens := line.find(_ITEMS, begin)) >= 0:
+        closes = line.find(_AFTER_ITEMS, opens)
+        if closes < 0:
+            break
+        first = opens + len(_ITEMS)
+        kept += [line[begin:first], _without_verdict(line[first:closes])]
+        begin = closes
+    return b"".join((*kept, line[begin:]))
+
+
+def _without_verdict(items: bytes) -> bytes:
+    """Of items that commas part, those without a score.
+
+    An item's first key follows a brace in its detail too, but there no brace was just closed.
+    """
+    if _NO_SCORE not in items:
+        return b""
+    bodies = items.removeprefix(_ITEM).removesuffix(b"}").split(_NEXT_ITEM)
+    kept = [body for body in bodies if _NO_SCORE in body.partition(_DETAIL)[0]]
+    return _ITEM + _NEXT_ITEM.join(kept) + b"}" if kept else b""
 
 
 def _set_aside(path: Path) -> None:
@@ -227,23 +302,48 @@ class _Tail(NamedTuple):
     torn: bytes
 
 
-def _open_locked(path: Path) -> int:
+def _cannot(act: str, path: Path, error: OSError) -> LedgerError:
+    return LedgerError(f"cannot {act} ledger {path}: {error}", cure=_PLACE)
+
+
+def _require_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
+def _open_locked(path: Path, *, wait_s: float) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
         fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     except OSError as error:
-        raise LedgerError(f"cannot open ledger {path}: {error}") from error
+        raise _cannot("open", path, error) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        _require_regular(path, os.fstat(fd).st_mode)
+        _lock(fd, path, wait_s=wait_s)
+        if is_new:
+            sync_folder(path.parent)
+    except BaseException as error:
         os.close(fd)
-        raise LedgerError(
-            f"ledger {path} has a writer already", cure="Wait for that run's process to end"
-        ) from error
-    if is_new:
-        sync_folder(path.parent)
+        if isinstance(error, OSError):
+            raise _cannot("open", path, error) from error
+        raise
     return fd
+
+
+def _lock(fd: int, path: Path, *, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if time.monotonic() < deadline:
+                time.sleep(_LOCK_POLL_S)
+                continue
+            raise LedgerError(
+                f"ledger {path} has a writer already", cure="Wait for that run's process to end"
+            ) from error
+        return
 
 
 def sync_folder(folder: Path) -> None:
@@ -289,23 +389,30 @@ def _parse(line: bytes, *, path: Path, number: int) -> Entry:
         where = ".".join(str(part) for part in problem["loc"]) or "JSON"
         raise LedgerError(
             f"ledger {path}, line {number} is damaged: {where}: {problem['msg']}",
-            cure="Move the run's folder away to run it again",
+            cure=_AWAY,
         ) from error
     if entry.seq != number - 1:
         raise LedgerError(
             f"ledger {path}, line {number} has seq {entry.seq} where {number - 1} belongs",
-            cure="Move the run's folder away to run it again",
+            cure=_AWAY,
         )
     return entry
 
 
-def _line(entry: Entry) -> bytes:
+def _line(entry: Entry) -> tuple[bytes, Entry]:
+    """The entry as a line, and as whoever reads that line has it."""
     try:
-        return entry.model_dump_json().encode() + b"\n"
+        return _json(entry), entry
     except PydanticSerializationError:
         # Output of an agent may hold lone surrogates, which no JSON text can carry.
         clean = ENTRY.validate_python(_printable(entry.model_dump()))
-        return clean.model_dump_json().encode() + b"\n"
+        return _json(clean), clean
+
+
+def _json(entry: Entry) -> bytes:
+    """What `Entry.model_dump_json` says, in a third of its time: that tries the union of events."""
+    place = entry.model_dump_json(exclude={"event"})
+    return f'{place[:-1]},"event":{entry.event.model_dump_json()}}}\n'.encode()
 
 
 def _printable(value: object) -> object:

@@ -3,16 +3,28 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console  # `--help` makes words printable and needs no console
 
 HEARTBEAT_S = 30.0
 """A quiet time after which plain output says where things stand."""
 
 
-def print_line(console: Console, text: str) -> None:
-    """Prints a text as it is: no markup, no colours, no breaks."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def printable(text: str) -> str:
+    """Words that an agent may have chosen, for a terminal: without orders to it.
+
+    A line after the first is indented, so that none passes for a line of the runner's.
+    """
+    lines = text.replace("\t", " ").replace("\xa0", " ").split("\n")
+    clean = ("".join(c if c.isprintable() else "�" for c in line) for line in lines)
+    return "\n    ".join(clean)
+
+
+def print_line(console: "Console", text: str) -> None:
+    """Prints a text as it is: no markup, no colours, no breaks; see `printable`."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 class StampedLines:
@@ -23,7 +35,7 @@ class StampedLines:
         clock: Monotonic seconds.
     """
 
-    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: "Console", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._last_s = clock()

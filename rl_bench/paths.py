@@ -3,15 +3,20 @@
 <results>/<sweep>/
 sweep.json                   the config and plan that this name is fixed to
 driver.lock                  held by the running sweep
+views.json                   where finished runs stand (see rl_bench.view_store)
 runs/<run_id>/
 spec.json                  the RunSpec
 ledger.jsonl               the truth: append-only, fsynced
 workspace/                 what the agent sees (see rl_bench.workspace)
 logs/agent.stdout, agent.stderr
-code_history/<revision>/    what changed in the agent's code/ between submissions
+code.git/                  the shadow history of the agent's code/, a bare git repository
+recording.json             what a replay of this run is told; made when one starts
 snapshots/<content_hash>/    accepted submissions
+snapshot_refs/               which run needs which of them (see rl_bench.lineage.references)
 tables/<table>/<run_id>.parquet
+audits/<rules_version>.jsonl  verdicts of `python -m rl_bench.audit`, a line a run
 wandb/                       W&B's own folder
+sinks/<name>/                what a plug-in's sink writes
 logs/                        grader and Ray logs
 
 <results>/evaluations/<name>/
@@ -48,7 +53,7 @@ class RunPaths:
 
     @property
     def code_history(self) -> Path:
-        return self.root / "code_history"
+        return self.root / "code.git"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,10 @@ class SweepPaths:
         return self.root / "driver.lock"
 
     @property
+    def views(self) -> Path:
+        return self.root / "views.json"
+
+    @property
     def snapshots(self) -> Path:
         return self.root / "snapshots"
 
@@ -76,6 +85,10 @@ class SweepPaths:
     @property
     def wandb(self) -> Path:
         return self.root / "wandb"
+
+    def sink(self, name: str) -> Path:
+        """The folder of a plug-in's sink."""
+        return self.root / "sinks" / name
 
     @property
     def logs(self) -> Path:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rl_bench.config import AgentConfig, BlockConfig, DriverConfig, Experiment, RunSpec
 from rl_bench.errors import ConfigError
+from rl_bench.option_files import option_values
 
 MULTI = "multi"
 DIGEST_LENGTH = 8
@@ -68,7 +69,7 @@ def digest(spec: RunSpec) -> str:
 
 def drives(agent: AgentConfig, driver: DriverConfig) -> bool:
     """Whether the scaffold speaks the driver's API; an agent of its own takes no driver."""
-    return driver.api in agent.apis if agent.apis else driver.api is None
+    return driver.api_for(agent) is not None if agent.apis else driver.is_none
 
 
 def undrivable_pairs(experiment: Experiment) -> list[tuple[str, str]]:
@@ -126,7 +127,8 @@ def _pairs(block: BlockConfig, *, experiment: Experiment) -> list[tuple[str, str
         agent, driver = pairs[0]
         raise ConfigError(
             f"agent '{agent}' cannot work with driver '{driver}': {_mismatch(agent, experiment)}",
-            cure="Choose another by driver=NAME or in sweep.blocks",
+            cure="Choose another by driver=NAME or in sweep.blocks: "
+            + _known_drivers(experiment.options.agents[agent]),
         )
     return drivable
 
@@ -143,6 +145,18 @@ def _mismatch(agent: str, experiment: Experiment) -> str:
 
 def _drivers_of(agent: str, experiment: Experiment) -> list[str]:
     return [name for name in experiment.options.drivers if _drivable((agent, name), experiment)]
+
+
+def _known_drivers(agent: AgentConfig) -> str:
+    """Of the project's own drivers those that fit."""
+    if not agent.apis:
+        return "none"
+    fitting = [
+        name
+        for name, keys in option_values("driver").items()
+        if keys.get("api") in agent.apis or keys.get("kind") == "scripted"
+    ]
+    return ", ".join(fitting)
 
 
 def _works_in(agent: str, mode: str, *, block: BlockConfig, experiment: Experiment) -> bool:

@@ -10,26 +10,40 @@ import shlex
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from rl_bench.agents.check import check_agent
+from rl_bench.agents.launch import is_replay
+from rl_bench.audit.references import check_references
+from rl_bench.checks import Check as Check
+from rl_bench.checks import Verdict as Verdict
+from rl_bench.checks import attempt, failed, warning
 from rl_bench.config import (
-    AgentConfig,
+    AuditConfig,
+    BudgetConfig,
     DataSource,
+    DriverConfig,
+    EndpointConfig,
     Experiment,
     RunSpec,
     TaskConfig,
 )
-from rl_bench.errors import MissingDataError, PreflightError, RlBenchError
+from rl_bench.drivers.session import load_session
+from rl_bench.errors import MissingDataError, PreflightError, RlBenchError, fault_of
+from rl_bench.gateway.check import check_driver, doubtful_version
+from rl_bench.gateway.reach import find_silent, is_loopback
 from rl_bench.judges.check import check_judge
+from rl_bench.lineage.git import check_git
 from rl_bench.models.base import check_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
+from rl_bench.plugins import load_sink
+from rl_bench.sandbox.check import SandboxState, check_sandbox
 from rl_bench.sweep_claim import check_not_running, check_sweep_config
 from rl_bench.tasks.registry import make_task
 
@@ -39,27 +53,6 @@ CONNECT_TIMEOUT_S = 1.0
 MAX_COUNTED_RUNS = 200
 """Ledgers that are looked into for how many runs have finished."""
 LEDGER_TAIL_BYTES = 64 * 1024
-INTERPRETERS = ("bash", "sh", "dash", "zsh", "python", "{python}")
-PROVIDES_DRIVERS = find_spec("rl_bench.gateway") is not None
-"""Agents reach their driver through the project's gateway only, so that no key enters a run."""
-
-
-class Verdict(StrEnum):
-    """What a check found."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One check: ``detail`` says what was found, ``cure`` what to do about it."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    cure: str = ""
 
 
 def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> list[Check]:
@@ -67,21 +60,42 @@ def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPa
 
     Ports need no check: whatever listens here takes one that is free.
     """
-    return [
-        *grading_checks(experiment, plan=plan),
-        *(_agent_check(agent) for agent in _unique(spec.agent for spec in plan)),
-        *_driver_checks(plan),
-        _sink_check(experiment),
-        _sandbox_check(experiment),
-        _name_check(experiment, plan=plan, paths=paths),
-    ]
+    agents = _unique(spec.agent for spec in plan)
+    groups: tuple[Callable[[], Iterable[Check]], ...] = (
+        lambda: _engine_checks(experiment),
+        lambda: grading_checks(experiment, plan=plan),
+        lambda: (
+            check
+            for agent in agents
+            for check in check_agent(agent, experiment.paths.agents, results=paths.root)
+        ),
+        lambda: _driver_checks(experiment, plan),
+        lambda: _lineage_checks(plan),
+        lambda: _audit_checks(experiment.audit),
+        lambda: _sink_checks(experiment),
+        lambda: [_sandbox_check(experiment)],
+        lambda: [_name_check(experiment, plan=plan, paths=paths)],
+    )
+    # At the same time: most of them wait, for a child that is tried out or for an address.
+    with ThreadPoolExecutor(len(groups)) as pool:
+        found = [pool.submit(_collected, group) for group in groups]
+        return [check for each in found for check in each.result()]
+
+
+def _collected(group: Callable[[], Iterable[Check]]) -> list[Check]:
+    return list(group())
 
 
 def grading_checks(experiment: Experiment, *, plan: Sequence[RunSpec]) -> list[Check]:
-    """Checks what grading alone needs: data, models, disk, resources."""
+    """Checks what grading alone needs: data, models or the served one, disk, resources."""
+    endpoint = experiment.grader.endpoint
     return [
         *_task_checks(plan, cache=experiment.paths.cache),
-        *_model_checks(plan, cache=experiment.paths.cache),
+        *(
+            _model_checks(plan, cache=experiment.paths.cache)
+            if endpoint is None
+            else [_served_check(endpoint, is_here=experiment.cluster.address is None)]
+        ),
         *_judge_checks(plan),
         *_disk_checks(
             {"results": experiment.paths.results, "cache": experiment.paths.cache},
@@ -97,9 +111,12 @@ def require(checks: Sequence[Check]) -> None:
     Raises:
         PreflightError: One line for each failed check, each with its cure.
     """
-    failed = [check for check in checks if check.verdict is Verdict.FAILED]
-    if failed:
-        lines = [f"{c.name}: {c.detail}" + (f". {c.cure}" if c.cure else "") for c in failed]
+    lines = [
+        f"{check.name}: {check.detail}" + (f". {check.cure}" if check.cure else "")
+        for check in checks
+        if check.verdict is Verdict.FAILED
+    ]
+    if lines:
         raise PreflightError("\n".join(lines))
 
 
@@ -127,14 +144,11 @@ def _unique(items: Iterator[T]) -> list[T]:
 
 
 def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
-    try:
+    def told() -> str:
         act()
-    except RlBenchError as error:
-        detail = error.message.removeprefix(f"{name}: ")
-        return Check(name=name, verdict=Verdict.FAILED, detail=detail, cure=error.cure)
-    except OSError as error:  # an unreadable folder is the user's to mend, not a crash
-        return Check(name=name, verdict=Verdict.FAILED, detail=str(error))
-    return Check(name=name, verdict=Verdict.OK, detail=found)
+        return found
+
+    return attempt(name, told)
 
 
 def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
@@ -144,20 +158,19 @@ def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
 
 
 def _with_data_cure(cure: str, task: TaskConfig) -> str:
-    """Adds how data are had and where they are looked for.
+    """The command that gets the data first; then the task's own advice, and where it looks.
 
     A task that a block names has a key of its own.
     """
     if task.source is not DataSource.PATH:
         return cure
-    where = (
-        f"{_prepare_command(task)} gets the data. They are looked for below RL_BENCH_DATA, or "
-        f"where task.data_path= says (options.task.{task.name}.data_path= if a block names the "
-        "task)"
-    )
     # A task's own advice may name the same command, without the folder.
-    own = "" if "rl_bench.prepare" in cure else cure
-    return f"{own}. {where}" if own else where
+    own = f" Otherwise: {cure}." if cure and "rl_bench.prepare" not in cure else ""
+    return (
+        f"{_prepare_command(task)} gets the data.{own} They are looked for below RL_BENCH_DATA, "
+        f"or where task.data_path= says (options.task.{task.name}.data_path= if a "
+        "block names the task)"
+    )
 
 
 def _prepare_command(task: TaskConfig) -> str:
@@ -174,6 +187,13 @@ def _check_data(task: TaskConfig, cache: Path) -> None:
     except MissingDataError as error:
         cure = _with_data_cure(error.cure, task)
         raise MissingDataError(error.message, cure=cure) from error
+    except RlBenchError:
+        raise
+    except Exception as error:  # a plug-in's code may raise anything
+        raise PreflightError(
+            f"task {task.name}: its check of its data broke: {fault_of(error)}",
+            cure="That is a fault of the task's code",
+        ) from error
 
 
 def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
@@ -182,66 +202,125 @@ def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
         yield _attempt(f"model {model.name}", partial(check_model, model, cache=cache), found=where)
 
 
+def _sink_checks(experiment: Experiment) -> Iterator[Check]:
+    yield _sink_check(experiment)
+    for name in experiment.sink.plugins:
+        yield _attempt(f"sink {name}", partial(load_sink, name), found="a plug-in's")
+
+
+def _engine_checks(experiment: Experiment) -> Iterator[Check]:
+    """Whether the graders can take what agents submit."""
+    if experiment.grader.engine == "openai":
+        yield failed(
+            f"grader {experiment.grader.name}",
+            "it asks a model that is served already, which cannot be exchanged for the checkpoints "
+            "that agents submit",
+            cure="Choose grader=cpu or grader=gpu; `python -m rl_bench.evaluate` grades a served "
+            "model",
+        )
+
+
+def _served_check(endpoint: EndpointConfig, *, is_here: bool) -> Check:
+    """Key and address of the model to grade, and whether anything listens there."""
+    # Imported here, like what replays: a dry run of most plans needs neither, and shall be quick.
+    from rl_bench.endpoint.client import NO_KEY
+    from rl_bench.endpoint.served import address_of
+
+    def check() -> str:
+        has_key = address_of(endpoint).key != NO_KEY
+        key = f"key in {endpoint.key_variable}" if has_key else "no key needed"
+        return f"{endpoint.model_id} at {endpoint.base_url}, {key}; its weights are not seen"
+
+    checked = attempt("served model", check)
+    if checked.verdict is not Verdict.OK:
+        return checked
+    why = find_silent([endpoint.base_url]).get(endpoint.base_url)
+    key = "grader.endpoint.base_url"
+    return _address_verdict(checked, endpoint.base_url, why, is_here=is_here, key=key)
+
+
 def _judge_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
     for judge in _unique(task.judge for spec in plan for task in spec.tasks if task.judge):
         where = judge.base_url or str(judge.path)
         yield _attempt(f"judge {judge.name}", partial(check_judge, judge), found=where)
 
 
-def _agent_check(agent: AgentConfig) -> Check:
-    command = agent.binary or agent.argv[0]
-    name = f"agent {agent.name}"
-    script = _script(agent.argv)
-    if script is not None and not script.exists():
-        return Check(
-            name=name,
-            verdict=Verdict.FAILED,
-            detail=f"{script} does not exist",
-            cure="Correct agent.argv",
-        )
-    if command.startswith(("{python}", "{workspace}")):
-        return Check(name=name, verdict=Verdict.OK, detail="part of rl_bench")
-    found = shutil.which(command)
-    if found is None:
-        version = f" (version {agent.version})" if agent.version else ""
-        return Check(
-            name=name,
-            verdict=Verdict.FAILED,
-            detail=f"'{command}' is not on PATH",
-            cure=f"Install {agent.name}{version}, or add its folder to PATH",
-        )
-    return Check(name=name, verdict=Verdict.OK, detail=found)
+def _driver_checks(experiment: Experiment, plan: Sequence[RunSpec]) -> Iterator[Check]:
+    """Key, address and prices of each, and whether anything listens at those addresses."""
+    drivers = _unique(spec.driver for spec in plan if not spec.driver.is_none)
+    checks = [
+        attempt(f"driver {driver.name}", partial(_check_driver, driver, experiment.budget))
+        for driver in drivers
+    ]
+    asked = [
+        driver
+        for driver, check in zip(drivers, checks, strict=True)
+        if check.verdict is Verdict.OK and driver.kind == "endpoint"
+    ]
+    silent = find_silent(driver.base_url for driver in asked)
+    is_here = experiment.cluster.address is None
+    for driver, check in zip(drivers, checks, strict=True):
+        why, doubt = silent.get(driver.base_url), doubtful_version(driver)
+        if driver not in asked:
+            yield check
+        elif why is None and doubt:
+            yield warning(check.name, f"{check.detail}; {doubt}")
+        else:
+            yield _address_verdict(
+                check, driver.base_url, why, is_here=is_here, key="driver.base_url"
+            )
 
 
-def _script(argv: Sequence[str]) -> Path | None:
-    """The file that an interpreter is told to run, when it has an absolute path."""
-    program, *words = argv
-    if not Path(program).name.startswith(INTERPRETERS):
-        return None
-    for word in words:
-        if word in {"-c", "-m"}:
-            return None
-        if not word.startswith("-"):
-            return Path(word) if word.startswith("/") else None
-    return None
+def _address_verdict(
+    check: Check, base_url: str, why: str | None, *, is_here: bool, key: str
+) -> Check:
+    """``check`` with what was found at an address.
+
+    Args:
+        check: Passed so far.
+        base_url: The address, of the config's ``key``.
+        why: There was no connection; ``None``: there was.
+        is_here: Those who will ask are on this machine.
+        key: For cures.
+    """
+    if why is None:
+        return check
+    detail = f"nothing answers at {base_url}: {why}"
+    if is_here and is_loopback(base_url):
+        return failed(check.name, detail, cure=f"Start its server, or correct {key}")
+    return warning(
+        check.name,
+        f"{detail}; {check.detail}",
+        cure=f"Check {key} and the network of the runs",
+    )
 
 
-def _driver_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
-    drivers = _unique(spec.driver for spec in plan if spec.driver.api is not None)
-    if drivers and not PROVIDES_DRIVERS:
-        yield Check(
-            name="drivers",
-            verdict=Verdict.FAILED,
-            detail="this version cannot connect an agent to a language model yet",
-            cure="Use an agent without a driver: reference, command, noop, copy_base",
-        )
-    for variable in _unique(driver.key_variable for driver in drivers):
-        present = bool(os.environ.get(variable))
-        yield Check(
-            name=f"key {variable}",
-            verdict=Verdict.OK if present else Verdict.FAILED,
-            detail="set" if present else "not set in the environment",
-            cure="" if present else f"Export {variable}",
+def _check_driver(driver: DriverConfig, budget: BudgetConfig) -> str:
+    if driver.kind == "scripted":
+        session = load_session(driver.session)
+        return f"scripted: {driver.session}, {len(session.steps)} steps"
+    return check_driver(driver, budget=budget)
+
+
+def _lineage_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
+    yield attempt("git", check_git)
+    replays = [spec for spec in plan if is_replay(spec.agent)]
+    if not replays:
+        return
+    from rl_bench.lineage.recording import check_recording
+
+    for spec in replays:
+        yield attempt(f"recording {spec.agent.name}", partial(check_recording, spec))
+
+
+def _audit_checks(audit: AuditConfig) -> Iterator[Check]:
+    if audit.references:
+        found = ", ".join(audit.references)
+        yield _attempt("audit references", partial(check_references, audit.references), found=found)
+    if audit.judge is not None:
+        found = audit.judge.base_url or str(audit.judge.path)
+        yield _attempt(
+            "audit judge", partial(check_judge, audit.judge, where="audit.judge"), found=found
         )
 
 
@@ -335,7 +414,7 @@ def _sink_check(experiment: Experiment) -> Check:
             detail="the package wandb is not installed",
             cure="Install it, or set sink.wandb.mode=disabled",
         )
-    if mode == "online" and not (os.environ.get("WANDB_API_KEY") or _netrc_knows_wandb()):
+    if mode == "online" and not has_wandb_key():
         return Check(
             name="sink wandb",
             verdict=Verdict.FAILED,
@@ -345,18 +424,22 @@ def _sink_check(experiment: Experiment) -> Check:
     return Check(name="sink wandb", verdict=Verdict.OK, detail=mode)
 
 
-def _netrc_knows_wandb() -> bool:
+def has_wandb_key() -> bool:
+    """Whether W&B would find a key: in the environment, or where `wandb login` puts it."""
     netrc = Path.home() / ".netrc"
-    return netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
+    return bool(os.environ.get("WANDB_API_KEY")) or (
+        netrc.is_file() and "wandb" in netrc.read_text(errors="replace")
+    )
 
 
 def _sandbox_check(experiment: Experiment) -> Check:
-    return Check(
-        name=f"sandbox {experiment.sandbox.name}",
-        verdict=Verdict.WARNING,
-        detail="no isolation: agents see your files, your network and each other; run only agents "
-        "that you trust",
-    )
+    name = f"sandbox {experiment.sandbox.name}"
+    states: list[SandboxState] = []
+    tried = _attempt(name, lambda: states.append(check_sandbox(experiment)), found="")
+    if not states:
+        return tried
+    verdict = Verdict.OK if states[0].is_confined else Verdict.WARNING
+    return Check(name=name, verdict=verdict, detail=states[0].detail)
 
 
 def _name_check(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> Check:

@@ -2,9 +2,9 @@
 
 Tables fit the width without cutting a number: what all runs share stands in the title, columns
 that matter less are left out, then words are shortened. `render` and `changes` are pure functions
-of views and plan; `Progress` only shows what they return. Runs that wait have no view. When more
-runs are planned than fit, the table shows the active ones and the latest to finish, and counts the
-rest.
+of views and plan; `Progress` only shows what they return. Runs that wait have no view, or one that
+is pending. When more runs are planned than fit, the table shows the active ones and the latest to
+finish, and counts the rest.
 """
 
 import time
@@ -18,6 +18,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from rl_bench.agent_lines import (
+    agent_changes,
+    driver_columns,
+    driver_words,
+    sandbox_lines,
+    total_cost,
+    trouble_lines,
+    usd,
+)
 from rl_bench.events import RunState
 from rl_bench.grading_status import GradingStatus
 from rl_bench.lines import StampedLines
@@ -25,6 +34,7 @@ from rl_bench.run_table import (
     DEFAULT_WIDTH,
     Column,
     PlannedRun,
+    best,
     duration,
     failed_column,
     fit,
@@ -39,7 +49,8 @@ from rl_bench.run_table import (
     title,
     varying_columns,
 )
-from rl_bench.run_view import RunView, TaskView
+from rl_bench.run_view import RunView
+from rl_bench.task_view import TaskView
 
 DEFAULT_MAX_ROWS = 24
 _MAX_HEARTBEAT_RUNS = 4
@@ -54,11 +65,14 @@ _STYLES = {
 
 
 def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: datetime) -> str:
-    """One line: finished of planned, active, waiting, failures, submissions, elapsed."""
-    known = [views[run.run_id] for run in plan if run.run_id in views]
+    """One line: finished of planned, active, waiting, failures, submissions, cost, budget."""
+    begun = _begun(views, plan)
+    known = [views[name] for name in begun]
     final = [view for view in known if view.is_final]
     active = [view for view in known if not view.is_final]
     infra = sum(view.is_infrastructure for view in final)
+    invalid = sum(view.is_invalid for view in final)
+    cost = total_cost(known)
     parts = [
         f"{len(final)}/{len(plan)} runs finished",
         f"{len(active)} active",
@@ -67,8 +81,12 @@ def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: dat
     ]
     if infra:
         parts.append(plural(infra, "infrastructure failure"))
+    if invalid:
+        parts.append(f"{invalid} invalid")
+    if cost is not None:
+        parts.append(f"drivers {usd(cost)}")
     left = sum(view.budget_left_s(now) for view in active)
-    left += sum(run.budget_s for run in plan if run.run_id not in views)
+    left += sum(run.budget_s for run in plan if run.run_id not in begun)
     parts.append(f"budget left {duration(left)}")
     return " · ".join(parts)
 
@@ -84,14 +102,18 @@ def render(
 ) -> RenderableType:
     """The live table at ``now`` (UTC), at most ``max_rows`` rows, and the totals under it.
 
-    ``gradings`` tell, by a run's id, how far the grading of its checkpoint is.
+    Between them stand drivers that do not answer and runs without a sandbox, a line each, for
+    which rows make room. ``gradings`` tell, by a run's id, how far the grading of its checkpoint
+    is.
     """
-    shown = _choose(views, plan, max_rows=max_rows)
+    alarms = [*_open_lines(views, plan), *trouble_lines(views, plan)]
+    shown = _choose(views, plan, max_rows=max(max_rows - len(alarms), 3))
     columns = fit(_live_columns(views, plan, shown, gradings, now=now), width=width)
     lines: list[RenderableType] = [Text(title(plan)), table_text(columns, width=width)]
     hidden = [run for run in plan if run not in shown]
     if hidden:
         lines.append(Text(_hidden_words(views, hidden), style="dim"))
+    lines += [Text(words, style="bold red", no_wrap=True, overflow="ellipsis") for words in alarms]
     lines.append(Text(totals(views, plan, now=now), style="bold"))
     return Group(*lines)
 
@@ -117,13 +139,15 @@ def heartbeat(
     gradings: Mapping[str, GradingStatus] = _NO_GRADINGS,
 ) -> str:
     """One line for a quiet time: the totals, and best score and budget left of active runs."""
-    active = [run for run in plan if run.run_id in views and not views[run.run_id].is_final]
+    begun = _begun(views, plan)
+    active = [run for run in plan if run.run_id in begun and not views[run.run_id].is_final]
     parts = [totals(views, plan, now=now)]
     for run in active[:_MAX_HEARTBEAT_RUNS]:
         view = views[run.run_id]
         left = duration(view.budget_left_s(now))
         doing = _doing(view, gradings.get(run.run_id))
-        parts.append(f"{run.label}: {doing}, best {number(view.best)}, {left} left")
+        spent = f", {usd(view.driver_use.cost_usd)}" if view.driver_use.num_calls else ""
+        parts.append(f"{run.label}: {doing}, best {number(view.best)}, {left} left{spent}")
     if len(active) > _MAX_HEARTBEAT_RUNS:
         parts.append(f"and {len(active) - _MAX_HEARTBEAT_RUNS} more")
     return "; ".join(parts)
@@ -184,7 +208,7 @@ class Progress:
             self._live.update(table)
         else:
             self._print(views, gradings, now=now)
-        self._before = dict(views)
+        self._before |= views
 
     def say(self, text: str) -> None:
         """Prints one line of what is going on, above the table where there is one."""
@@ -209,6 +233,12 @@ class Progress:
             self._lines.say(line, now=now)
 
 
+def _begun(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[str]:
+    """Ids of the planned runs that do not wait."""
+    names = [run.run_id for run in plan if run.run_id in views]
+    return [name for name in names if views[name].state is not RunState.PENDING]
+
+
 def _choose(
     views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, max_rows: int
 ) -> list[PlannedRun]:
@@ -219,7 +249,7 @@ def _choose(
 
     def rank(run: PlannedRun) -> tuple[int, float]:
         view = views.get(run.run_id)
-        if view is None:
+        if view is None or view.state is RunState.PENDING:
             return 2, 0.0
         if not view.is_final:
             return 0, 0.0
@@ -259,6 +289,8 @@ def _live_columns(
     def elapsed(_run: PlannedRun, view: RunView | None) -> str:
         return duration(view.elapsed_s(now)) if view else ""
 
+    first_views = [views.get(run.run_id) if run else None for run in first]
+    every = [views.get(run.run_id) for run in shown for _ in run.tasks]
     states = of_run(lambda run, view: _doing(view, gradings.get(run.run_id)))
     styles = of_run(lambda _, view: _style(view))
     return [
@@ -267,10 +299,11 @@ def _live_columns(
         Column(heading="task", cells=tuple(task.task for task in tasks)),
         Column(heading="state", cells=states, styles=styles),
         numbers("base", [number(task.baseline) for task in tasks]),
-        numbers("best", [number(task.best) for task in tasks]),
-        numbers("gain", [gain(task) for task in tasks]),
+        numbers("best", [best(*pair) for pair in zip(tasks, every, strict=True)]),
+        numbers("gain", [gain(*pair) for pair in zip(tasks, every, strict=True)]),
         numbers("subs", [str(task.num_submissions) for task in tasks], drop=1),
         failed_column(tasks),
+        *driver_columns(first_views),
         numbers("left", of_run(left)),
         numbers("elapsed", of_run(elapsed), drop=4),
     ]
@@ -292,9 +325,16 @@ def _style(view: RunView | None) -> str:
         return "dim"
     if view.end is None:
         return _STYLES.get(view.state, "")
-    if view.is_infrastructure:
+    if view.is_infrastructure or view.is_invalid:
         return "bold red"
     return "green" if view.end.value in ("completed", "timed_out") else "magenta"
+
+
+def _open_lines(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[str]:
+    """Tells of active runs without a sandbox; what that means is told when each begins."""
+    active = [views[run.run_id] for run in plan if run.run_id in views]
+    unconfined = [view for view in active if view.sandbox == "none" and view.end is None]
+    return sandbox_lines(unconfined)[:1]
 
 
 def _hidden_words(views: Mapping[str, RunView], hidden: Sequence[PlannedRun]) -> str:
@@ -309,8 +349,10 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
     if old is None and new.attempt > 0:
         lines.append(f"attempt {new.attempt + 1}")
     if old is None or (old.state, old.end) != (new.state, new.end):
-        detail = f" ({new.end_detail})" if new.end_detail else ""
+        why = new.invalid_reason or new.end_detail
+        detail = f" ({why})" if why else ""
         lines.append(state_words(new) + (detail if new.end else ""))
+    lines += agent_changes(old, new)
     for name, task in new.tasks.items():
         lines += _task_changes((old.tasks.get(name) if old else None) or TaskView(task=name), task)
     if new.num_rejected > (old.num_rejected if old else 0):
@@ -319,11 +361,18 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
     if new.num_warnings > (old.num_warnings if old else 0):
         lines.append(f"warning: {new.last_warning}")
     if new.is_final and (old is None or not old.is_final):
-        lines.append(
-            f"baseline {number(new.baseline)}, best {number(new.best)}, {gain_words(new)}, "
-            f"{plural(new.num_submissions, 'submission')}, {duration(new.duration_s)}"
-        )
+        lines.append(_last_words(new))
     return lines
+
+
+def _last_words(view: RunView) -> str:
+    words = (
+        f"baseline {number(view.baseline)}, best {number(view.best)}, {gain_words(view)}, "
+        f"{plural(view.num_submissions, 'submission')}, {duration(view.duration_s)}"
+    )
+    if view.driver_use.num_calls:
+        words += f"; driver: {driver_words(view.driver_use)}"
+    return f"counts for nothing: {words}" if view.is_invalid else words
 
 
 def _task_changes(old: TaskView, new: TaskView) -> list[str]:

@@ -209,13 +209,15 @@ async def _ask(
     prompt: Prompt | None = next(shorter)
     while prompt is not None:
         request = GenerationRequest(sampling=sampling, messages=prompt.messages, text=prompt.text)
-        prompt = next(shorter, None)
-        if prompt is not None and game.window.seems_too_small_for(request):
-            continue
+        if game.window.seems_too_small_for(request):
+            prompt = next(shorter, None)
+            if prompt is not None:
+                continue
         [completion] = await policy.generate([request])
         game.window.learn(request, completion)
         if completion.finish_reason is not FinishReason.PROMPT_TOO_LONG:
             break
+        prompt = next(shorter, None)
     return completion
 
 
@@ -245,15 +247,19 @@ class _Window:
 
     def __init__(self) -> None:
         self._max_tokens = math.inf
-        self._tokens_per_char = 0.0
+        self._last: tuple[GenerationRequest, int] | None = None
 
     def learn(self, request: GenerationRequest, completion: Completion) -> None:
-        self._tokens_per_char = completion.num_prompt_tokens / max(1, num_chars(request))
+        self._last = request, completion.num_prompt_tokens
         if completion.max_prompt_tokens:
             self._max_tokens = completion.max_prompt_tokens
 
     def seems_too_small_for(self, request: GenerationRequest) -> bool:
-        return num_chars(request) * self._tokens_per_char > self.MARGIN * self._max_tokens
+        if self._last is None or self._max_tokens == math.inf:
+            return False
+        last, num_tokens = self._last
+        tokens_per_char = num_tokens / max(1, num_chars(last))
+        return num_chars(request) * tokens_per_char > self.MARGIN * self._max_tokens
 
 
 def _flat(info: Mapping[str, object]) -> dict[str, Scalar]:

@@ -12,10 +12,13 @@ from rich.text import Text
 
 from rl_bench.config import RunSpec
 from rl_bench.events import RunState
-from rl_bench.run_view import RunView, TaskView
+from rl_bench.run_view import RunView
+from rl_bench.task_view import TaskView
 
 DEFAULT_WIDTH = 120
 WITHIN_NOISE = "~"
+INVALID = "!"
+"""Marks scores of an invalid run: they are kept, and count for nothing."""
 _GAP = "  "
 _MIN_WORD_WIDTH = 6
 
@@ -156,9 +159,15 @@ def number(value: float | None, *, signed: bool = False) -> str:
     return f"{value:+.1f}" if signed else f"{value:.1f}"
 
 
-def gain(view: RunView | TaskView) -> str:
-    """The improvement in a cell, marked where it lies within the noise floor."""
-    return number(view.improvement, signed=True) + (WITHIN_NOISE if view.within_noise else "")
+def best(task: TaskView, view: RunView | None, *, mark: str = "") -> str:
+    """The best score in a cell, with ``mark``, and marked where the run is invalid."""
+    return _marked(number(task.best) + mark, view)
+
+
+def gain(task: TaskView, view: RunView | None) -> str:
+    """The improvement in a cell, marked where it lies within the noise, or the run is invalid."""
+    improvement = number(task.improvement, signed=True)
+    return _marked(improvement + (WITHIN_NOISE if task.within_noise else ""), view)
 
 
 def gain_words(view: RunView | TaskView) -> str:
@@ -166,6 +175,10 @@ def gain_words(view: RunView | TaskView) -> str:
     return f"gain {number(view.improvement, signed=True)}" + (
         " within the noise" if view.within_noise else ""
     )
+
+
+def _marked(cell: str, view: RunView | None) -> str:
+    return cell + (INVALID if view is not None and view.is_invalid else "")
 
 
 def plural(num: int, noun: str) -> str:

@@ -1,188 +1,42 @@
 """`RunView`: where a run stands, folded from its ledger one entry at a time.
 
 The live table, resume, W&B and the Parquet tables all read the same view, so they cannot disagree.
-Folding is pure, costs the same for every entry and keeps no items. A failure is never a score:
-what could not be graded is counted in ``num_failed`` and leaves ``best`` alone.
+Folding is pure, costs the same for every entry and keeps no items, calls or traces.
 
 Each attempt starts a run afresh: `RunStarted` of attempt n + 1 resets everything here, so that only
 the last attempt's baseline and submissions count. The tables keep earlier attempts' rows.
 """
 
-import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import fmean
 
-from rl_bench.context_fit import context_remark
+from rl_bench.agent_view import BREACH, AgentUse, Audit, DriverUse, plus
 from rl_bench.events import (
+    AgentEvent,
     AgentExited,
     AgentStarted,
     BaselineGraded,
+    CodeChanged,
+    DriverCall,
     Entry,
-    Evaluation,
+    Event,
+    FindingMade,
+    ModeAudited,
     Note,
     RunEnd,
     RunFinished,
     RunStarted,
     RunState,
+    SandboxReady,
     StateChanged,
     SubmissionAccepted,
     SubmissionGraded,
     SubmissionRejected,
 )
 from rl_bench.noise import floor_of_mean, within_noise
-
-
-def score_of(evaluation: Evaluation) -> float | None:
-    """The evaluation's score, or None when it has none or it is no finite number."""
-    score = evaluation.score
-    return score if score is not None and math.isfinite(score) else None
-
-
-def failure_of(evaluation: Evaluation) -> str:
-    """Why an evaluation has no score; empty when it has one."""
-    if score_of(evaluation) is not None:
-        return ""
-    return evaluation.failure or "no score"
-
-
-def missing_items(evaluation: Evaluation) -> str:
-    """Its items without a verdict, by kind: ``12 of 805 unjudged``; empty when each has one."""
-    if not evaluation.num_errors:
-        return ""
-    kinds = Counter(item.status for item in evaluation.items if item.score is None)
-    counts = kinds.most_common() or [("without a verdict", evaluation.num_errors)]
-    return ", ".join(f"{num} of {evaluation.num_items} {kind}" for kind, num in counts)
-
-
-def difference(score: float | None, baseline: float | None) -> float | None:
-    """``score - baseline`` in points, or None when either is missing."""
-    return None if score is None or baseline is None else score - baseline
-
-
-@dataclass(slots=True, kw_only=True)
-class TaskView:
-    """One task of a run, in its last attempt.
-
-    Attributes:
-        baseline: The base model's score, 0 to 100; None until graded, or when that failed.
-        baseline_scores: When it was graded more than once, the scores whose mean ``baseline`` is.
-        noise_floor: What two gradings of one checkpoint differ by, points, see `rl_bench.noise`;
-            None when the base model was graded once.
-        baseline_missing: Its items without a verdict in words, see `missing_items`.
-        baseline_outgrown: What did not fit the model's context, see `rl_bench.context_fit`.
-        first, first_submission_id: The earliest submission with a score: what later ones built on.
-        best: The highest score of a submission; None while there is none.
-        best_submission_id: The first submission that reached ``best``.
-        best_unchanged: That submission was the base model itself.
-        num_submissions: Accepted for this task.
-        last_missing: The latest graded submission's items without a verdict in words.
-        num_incomplete: Submissions with a score although some items have no verdict, and the words
-            for the latest of them in ``incomplete_example``.
-        queue_s: Seconds that evaluations waited for a grader, the baseline's included.
-        load_s: Seconds spent loading weights.
-        grading_s: Seconds of evaluation proper.
-    """
-
-    task: str
-    baseline: float | None = None
-    baseline_failure: str = ""
-    baseline_scores: tuple[float, ...] = ()
-    baseline_num_errors: int | None = None
-    baseline_missing: str = ""
-    baseline_outgrown: str = ""
-    noise_floor: float | None = None
-    first: float | None = None
-    first_submission_id: int | None = None
-    best: float | None = None
-    best_submission_id: int | None = None
-    best_unchanged: bool = False
-    num_submissions: int = 0
-    last_submission_id: int | None = None
-    last_score: float | None = None
-    last_failure: str = ""
-    last_missing: str = ""
-    num_incomplete: int = 0
-    incomplete_example: str = ""
-    queue_s: float = 0.0
-    load_s: float = 0.0
-    grading_s: float = 0.0
-    num_items: int | None = None
-    evaluator_version: str = ""
-    _graded: set[int] = field(default_factory=set)
-    _failed: set[int] = field(default_factory=set)
-
-    @property
-    def improvement(self) -> float | None:
-        """``best`` less ``baseline``, in points."""
-        return difference(self.best, self.baseline)
-
-    @property
-    def within_noise(self) -> bool | None:
-        """Whether ``improvement`` lies within the noise floor; None when either is unknown."""
-        return within_noise(self.improvement, self.noise_floor)
-
-    @property
-    def num_graded(self) -> int:
-        """Submissions with a score."""
-        return len(self._graded)
-
-    @property
-    def num_failed(self) -> int:
-        """Submissions whose evaluation gave no score."""
-        return len(self._failed)
-
-    @property
-    def num_pending(self) -> int:
-        """Accepted and not graded yet."""
-        return self.num_submissions - self.num_graded - self.num_failed
-
-    def _take(self, evaluation: Evaluation) -> None:
-        self.queue_s += evaluation.queue_s
-        self.load_s += evaluation.load_s
-        self.grading_s += evaluation.duration_s
-        self.num_items = evaluation.num_items
-        self.evaluator_version = evaluation.evaluator_version
-
-    def fold_baseline(self, evaluation: Evaluation) -> None:
-        """Takes the base model's evaluation."""
-        self._take(evaluation)
-        self.baseline = score_of(evaluation)
-        self.baseline_failure = failure_of(evaluation)
-        self.baseline_scores = evaluation.repeat_scores
-        self.baseline_num_errors = evaluation.num_errors
-        self.baseline_missing = missing_items(evaluation)
-        self.baseline_outgrown = context_remark(evaluation)
-        self.noise_floor = evaluation.noise_floor
-
-    def fold_submission(self, evaluation: Evaluation, *, submission_id: int, is_base: bool) -> None:
-        """Takes a submission's evaluation; a score above ``best`` becomes the best.
-
-        A second verdict counts only when the first was a failure, which it then replaces.
-        """
-        if submission_id in self._graded:
-            return
-        self._take(evaluation)
-        score = score_of(evaluation)
-        self.last_submission_id = submission_id
-        self.last_score = score
-        self.last_failure = failure_of(evaluation)
-        self.last_missing = missing_items(evaluation)
-        self._failed.discard(submission_id)
-        (self._failed if score is None else self._graded).add(submission_id)
-        if score is None:
-            return
-        if self.last_missing:
-            self.num_incomplete += 1
-            self.incomplete_example = f"submission {submission_id}: {self.last_missing}"
-        if self.first_submission_id is None or submission_id < self.first_submission_id:
-            self.first, self.first_submission_id = score, submission_id
-        if self.best is None or score > self.best:
-            self.best = score
-            self.best_submission_id = submission_id
-            self.best_unchanged = is_base
+from rl_bench.task_view import TaskView
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,6 +49,12 @@ class RunView:
         is_final: The run has ended and will not be tried again.
         last_rejection: Reason and words of the last request answered 4xx; empty for none.
         budget_s: Seconds the agent may use; ``budget_used_s`` is the last known use of them.
+        plugins: The plug-ins that it is made with, name and version.
+        sandbox: What confines the agent, ``bwrap`` or ``none``; empty while it is not known.
+        driver_use: What the gateway saw of the driver's calls.
+        agent_use: What the agent's own output told.
+        audit: What the rules found.
+        num_revisions, last_revision: Of the agent's code.
         last_time_utc: Of the last entry, as the ledger has it.
         budget_known_utc: When ``budget_used_s`` was read; None while the clock stands still.
         duration_s: Seconds from the attempt's start to its last entry, monotonic.
@@ -208,6 +68,7 @@ class RunView:
     mode: str = ""
     model: str = ""
     seed: int = 0
+    plugins: str = ""
     attempt: int = 0
     state: RunState = RunState.PENDING
     end: RunEnd | None = None
@@ -228,8 +89,23 @@ class RunView:
     ended_utc: datetime | None = None
     duration_s: float = 0.0
     last_time_utc: str = ""
+    sandbox: str = ""
+    sandbox_version: str = ""
+    sandbox_warnings: tuple[str, ...] = ()
+    driver_use: DriverUse = field(default_factory=DriverUse)
+    agent_use: AgentUse = field(default_factory=AgentUse)
+    audit: Audit = field(default_factory=Audit)
+    num_revisions: int = 0
+    last_revision: str = ""
     _attempt_start_s: float = 0.0
+    _earlier_cost_usd: float | None = None
     _base_submissions: set[int] = field(default_factory=set)
+    _tasks_of: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """What the ledger's end looked like: equal marks of one run are equal records."""
+        return f"{self.next_seq}@{self.last_time_utc}"
 
     @property
     def num_attempts(self) -> int:
@@ -240,6 +116,26 @@ class RunView:
     def is_infrastructure(self) -> bool:
         """Whether the last attempt was ended by the runner or its services, not by the agent."""
         return self.end is not None and self.end.is_infrastructure
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether a rule was broken: its scores are kept, marked, and count for nothing."""
+        return self.end is RunEnd.INVALID
+
+    @property
+    def invalid_reason(self) -> str:
+        """Which rule an invalid run broke, in words; empty for any other run."""
+        return (self.end_detail or self.audit.run_breach) if self.is_invalid else ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its score may enter a mean: ended for good, by the agent, within the rules."""
+        return self.is_finished and not self.is_invalid
+
+    @property
+    def total_cost_usd(self) -> float | None:
+        """What the driver cost in all attempts so far; None while no call's cost is known."""
+        return plus(self._earlier_cost_usd, self.driver_use.cost_usd)
 
     @property
     def is_finished(self) -> bool:
@@ -314,14 +210,35 @@ class RunView:
             self._start(event, entry, now)
         if not isinstance(event, Note):
             self.duration_s = max(entry.elapsed_s - self._attempt_start_s, 0.0)
+        self._take(event, now)
+
+    def _take(self, event: Event, now: datetime) -> None:
         match event:
+            case AgentEvent():
+                self.agent_use.fold(event)
+                self._read_agents_clock(event.budget_used_s, now)
+            case DriverCall():
+                self.driver_use.fold(event)
             case StateChanged():
                 self.state = event.state
             case BaselineGraded():
                 for evaluation in event.evaluations:
                     self._task(evaluation.task).fold_baseline(evaluation)
+            case SandboxReady():
+                self.sandbox = event.kind
+                self.sandbox_version = event.version
+                self.sandbox_warnings = event.warnings
             case AgentStarted():
-                self._set_budget(0.0, now)
+                self.agent_use.start_session()
+                self._set_budget(self.budget_used_s if event.session else 0.0, now)
+            case CodeChanged():
+                self.num_revisions += 1
+                self.last_revision = event.revision
+                self._read_agents_clock(event.budget_used_s, now)
+            case ModeAudited():
+                self.audit.fold_mode(event)
+            case FindingMade():
+                self._find(event)
             case SubmissionAccepted():
                 self._accept(event, now)
             case SubmissionRejected():
@@ -333,6 +250,8 @@ class RunView:
             case AgentExited():
                 self.exit_code = event.exit_code
                 self.killed = event.killed
+                self.agent_use.num_live_children += event.num_live_children
+                self.agent_use.children_wait_s += event.children_wait_s
                 self._set_budget(event.budget_used_s, None)
             case RunFinished():
                 self._finish(event, now)
@@ -352,12 +271,14 @@ class RunView:
             mode=spec.mode.name,
             model=spec.model.name,
             seed=spec.seed,
+            plugins=", ".join(f"{name} {version}" for name, version in event.plugins.items()),
             attempt=event.attempt,
             state=RunState.PREPARING,
             tasks={task.name: TaskView(task=task.name) for task in spec.tasks},
             budget_s=spec.budget.wall_clock_s,
             started_utc=now,
             _attempt_start_s=entry.elapsed_s,
+            _earlier_cost_usd=self.total_cost_usd,
         )
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
@@ -374,8 +295,20 @@ class RunView:
         running = self.budget_known_utc is not None
         self._set_budget(used_s, now if running else None)
 
+    def _read_agents_clock(self, used_s: float, now: datetime) -> None:
+        # Told by what watches the agent, which may be a moment behind its exit.
+        if self.budget_known_utc is not None:
+            self._set_budget(used_s, now)
+
+    def _find(self, event: FindingMade) -> None:
+        self.audit.fold_finding(event)
+        if event.severity == BREACH and event.submission_id is not None:
+            for name in self._tasks_of.get(event.submission_id, ()):
+                self._task(name).fold_invalid(event.submission_id)
+
     def _accept(self, event: SubmissionAccepted, now: datetime) -> None:
         self.num_submissions += 1
+        self._tasks_of[event.submission_id] = event.tasks
         if event.unchanged:
             self._base_submissions.add(event.submission_id)
         for name in event.tasks:

@@ -8,15 +8,19 @@ header promises was cut short or written twice, and is refused here.
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from rl_bench.errors import SubmissionError
 
-MAX_HEADER_BYTES = 100_000_000
-"""The format's own limit on the length of a header."""
+MAX_HEADER_BYTES = 32 * 1024 * 1024
+"""Of all headers of a checkpoint together. A hundred thousand tensors take a third of it; the
+format's own limit, 100 MB a file, would let a hostile one take gigabytes of memory and a minute."""
+PREFIX_BYTES = 8
+MAX_SHOWN = 200
+"""Characters of a tensor's name in a message."""
 MAX_DIMENSIONS = 16
 MAX_SIZE = 2**63 - 1
 """Beyond them a hostile header could make the arithmetic on its shapes take hours."""
@@ -64,22 +68,43 @@ def read_tensor_specs(file: Path) -> Mapping[str, TensorSpec]:
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
-        prefix = stream.read(8)
-        if len(prefix) < 8:
+        prefix = stream.read(PREFIX_BYTES)
+        if len(prefix) < PREFIX_BYTES:
             raise _truncated(file, f"it has {size} bytes, too few for a header")
-        (length,) = struct.unpack("<Q", prefix)
+        length = header_length(prefix)
         if length > MAX_HEADER_BYTES:
-            raise _malformed(file, f"its header claims {length} bytes")
+            raise _malformed(file, f"its header claims {length} bytes, of {MAX_HEADER_BYTES}")
         text = stream.read(length)
     if len(text) < length:
         raise _truncated(file, f"its header has {len(text)} of {length} bytes")
     specs, data_bytes = _parse(file, text)
-    expected = 8 + length + data_bytes
+    expected = PREFIX_BYTES + length + data_bytes
     if size < expected:
         raise _truncated(file, f"it has {size} bytes of {expected}")
     if size > expected:
         raise _malformed(file, f"it has {size} bytes where its header accounts for {expected}")
     return specs
+
+
+def header_length(prefix: bytes) -> int:
+    """The length of the header, bytes, by a file's first `PREFIX_BYTES`; 0 where they are fewer."""
+    return int(struct.unpack("<Q", prefix)[0]) if len(prefix) == PREFIX_BYTES else 0
+
+
+def check_headers_length(files: Sequence[Path]) -> None:
+    """Refuses weight files whose headers take too much memory together, before they are read.
+
+    Raises:
+        SubmissionError: ``malformed_header``.
+    """
+    total = 0
+    for file in files:
+        with file.open("rb") as stream:
+            total += header_length(stream.read(PREFIX_BYTES))
+        if total > MAX_HEADER_BYTES:
+            raise _malformed(
+                file, f"headers up to its own claim {total} of {MAX_HEADER_BYTES} bytes"
+            )
 
 
 def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
@@ -114,18 +139,27 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _parse_entry(file: Path, name: str, entry: object) -> tuple[TensorSpec, tuple[int, int]]:
     try:
-        assert isinstance(entry, dict)
+        if not isinstance(entry, dict):
+            raise TypeError("an entry is an object")
         dtype = entry["dtype"]
         shape = tuple(entry["shape"])
         start, stop = entry["data_offsets"]
         bits = BITS[dtype]
-        assert len(shape) <= MAX_DIMENSIONS
-        assert all(type(value) is int and 0 <= value <= MAX_SIZE for value in (*shape, start, stop))
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise _malformed(file, f"its entry for {name} is not valid") from error
+        sizes = (*shape, start, stop)
+        if len(shape) > MAX_DIMENSIONS or not all(map(_is_size, sizes)):
+            raise ValueError("a size is no size")
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(file, f"its entry for {name[:MAX_SHOWN]} is not valid") from error
     if (stop - start) * 8 != math.prod(shape) * bits:
-        raise _malformed(file, f"{name} takes {stop - start} bytes, not those of its shape {shape}")
+        shown = name[:MAX_SHOWN]
+        raise _malformed(
+            file, f"{shown} takes {stop - start} bytes, not those of its shape {shape}"
+        )
     return TensorSpec(dtype=dtype, shape=shape), (start, stop)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_SIZE
 
 
 def _malformed(file: Path, what: str) -> SubmissionError:

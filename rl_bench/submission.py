@@ -9,23 +9,22 @@ survive the death of any process; they are not flushed to disk against the loss 
 
 import contextlib
 import errno
-import os
 import shutil
-import socket
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rl_bench.checkpoint import (
     CheckpointHeader,
     check_submission,
-    checkpoint_files,
     content_hash,
     inspect,
 )
+from rl_bench.checkpoint_files import checkpoint_files, file_homes
 from rl_bench.clone import OutsideError, clone_file
 from rl_bench.errors import GraderError, SubmissionError
+from rl_bench.lineage.references import SnapshotReferences, draft_name, draft_prefix
+from rl_bench.outline import write_outline
 from rl_bench.tensor_bytes import same_weights
 
 MAX_PATH_CHARS = 1024
@@ -79,12 +78,17 @@ def resolve_model_path(model_path: str, *, workspace: Path, base_model: Path) ->
         raise _bad_path(f"model_path {shown} begins with ~, which is not expanded", "bad_path")
     if ".." in Path(model_path).parts:
         raise _bad_path(f"model_path {shown} contains ..", "traversal")
+    folder = workspace / model_path
     try:
-        folder = (workspace / model_path).resolve(strict=True)
+        # Existence is asked last: what is outside is refused there or not, and nothing told of it.
+        for strict in (False, True):
+            folder = folder.resolve(strict=strict)
+            if not folder.is_relative_to(workspace) and folder != base_model:
+                raise _bad_path(
+                    f"model_path {shown} lies outside the workspace", "outside_workspace"
+                )
     except (OSError, RuntimeError, ValueError) as error:
         raise _bad_path(f"model_path {shown} does not exist", "not_found") from error
-    if not folder.is_relative_to(workspace) and folder != base_model:
-        raise _bad_path(f"model_path {shown} lies outside the workspace", "outside_workspace")
     if not folder.is_dir():
         raise _bad_path(f"model_path {shown} is not a folder", "not_a_folder")
     return folder
@@ -98,6 +102,8 @@ class SubmissionStore:
         workspace: The run's workspace.
         base_model: The base model's folder.
         base_hash: The base model's content hash, if it is known.
+        run_id: The run that refers to what is stored, see `rl_bench.lineage.references`; by default
+            the name of the workspace's parent folder.
         check: Header-level check of a folder against the base; see `check_submission`.
 
     Attributes:
@@ -112,17 +118,19 @@ class SubmissionStore:
         workspace: Path,
         base_model: Path,
         base_hash: str | None = None,
+        run_id: str = "",
         check: Callable[[Path, CheckpointHeader], None] = check_submission,
     ) -> None:
         self._snapshots = snapshots
         self._workspace = workspace.resolve()
+        self._references = SnapshotReferences(
+            snapshots, run_id=run_id or self._workspace.parent.name
+        )
         self.base_model = base_model.resolve()
         self._base = inspect(self.base_model)
         self._check = check
         self.base_hash = base_hash or content_hash(self.base_model)
-        # A hub cache keeps a model's files as links into a folder beside it.
-        homes = {path.resolve().parent for path in checkpoint_files(self.base_model)}
-        self._roots = (self._workspace, self.base_model, *sorted(homes))
+        self._roots = (self._workspace, self.base_model, *file_homes(self.base_model))
         snapshots.mkdir(parents=True, exist_ok=True)
         _remove_stale_drafts(snapshots)
 
@@ -136,8 +144,8 @@ class SubmissionStore:
         folder = resolve_model_path(
             model_path, workspace=self._workspace, base_model=self.base_model
         )
-        self._check(folder, self._base)
-        draft = self._snapshots / f"{_draft_prefix()}{os.getpid()}-{uuid.uuid4().hex}"
+        self._check_outline(folder)
+        draft = self._snapshots / draft_name()
         try:
             self._copy(folder, draft)
             # Again, on the copy: this is what will be graded.
@@ -159,8 +167,17 @@ class SubmissionStore:
         """Where the snapshot with that content hash lies."""
         return self._snapshots / digest
 
-    def _copy(self, folder: Path, draft: Path) -> None:
+    def _check_outline(self, folder: Path) -> None:
+        outline = self._snapshots / draft_name()
         try:
+            with _attributed(folder):
+                write_outline(folder, outline, roots=self._roots)
+            self._check(outline, self._base)
+        finally:
+            shutil.rmtree(outline, ignore_errors=True)
+
+    def _copy(self, folder: Path, draft: Path) -> None:
+        with _attributed(folder):
             before = _states(folder)
             draft.mkdir()
             for state in before:
@@ -168,23 +185,6 @@ class SubmissionStore:
                 target.parent.mkdir(exist_ok=True)
                 clone_file(state.path, target, roots=self._roots)
             after = _states(folder)
-        except OutsideError as error:
-            name = Path(str(error.filename)).name
-            raise SubmissionError(
-                f"{name} is a link to a place outside the workspace",
-                cure="copy the file itself into the submitted folder",
-                reason="outside_workspace",
-                file=name,
-                status=400,
-            ) from error
-        except OSError as error:
-            if error.errno in _OUR_FAULT:
-                raise GraderError(f"the snapshot could not be stored: {error}") from error
-            raise SubmissionError(
-                f"{error.filename or folder} cannot be read: {error.strerror}",
-                cure="leave the folder alone until the submission is accepted",
-                reason="unreadable",
-            ) from error
         if before != after:
             raise SubmissionError(
                 "the folder was written to while it was being copied",
@@ -194,13 +194,34 @@ class SubmissionStore:
             )
 
     def _publish(self, draft: Path, digest: str) -> Path:
-        target = self.folder(digest)
         try:
-            draft.rename(target)
+            return self._references.publish(draft, digest)
         except OSError as error:
-            if not target.is_dir():
-                raise GraderError(f"the snapshot could not be stored: {error}") from error
-        return target
+            raise GraderError(f"the snapshot could not be stored: {error}") from error
+
+
+@contextlib.contextmanager
+def _attributed(folder: Path) -> Iterator[None]:
+    """Says whose fault it is when files of ``folder`` cannot be read or copied."""
+    try:
+        yield
+    except OutsideError as error:
+        name = Path(str(error.filename)).name
+        raise SubmissionError(
+            f"{name} is a link to a place outside the workspace",
+            cure="copy the file itself into the submitted folder",
+            reason="outside_workspace",
+            file=name,
+            status=400,
+        ) from error
+    except OSError as error:
+        if error.errno in _OUR_FAULT:
+            raise GraderError(f"the snapshot could not be stored: {error}") from error
+        raise SubmissionError(
+            f"{error.filename or folder} cannot be read: {error.strerror}",
+            cure="leave the folder alone until the submission is accepted",
+            reason="unreadable",
+        ) from error
 
 
 def _bad_path(message: str, reason: str) -> SubmissionError:
@@ -220,14 +241,10 @@ def _states(folder: Path) -> Sequence[_State]:
     return found
 
 
-def _draft_prefix() -> str:
-    return f".draft-{socket.gethostname()}-"
-
-
 def _remove_stale_drafts(snapshots: Path) -> None:
     """Copies that a killed process of this host left half done."""
-    for path in snapshots.glob(f"{_draft_prefix()}*"):
+    for path in snapshots.glob(f"{draft_prefix()}*"):
         with contextlib.suppress(ValueError):
-            pid = int(path.name.removeprefix(_draft_prefix()).split("-")[0])
+            pid = int(path.name.removeprefix(draft_prefix()).split("-")[0])
             if not Path(f"/proc/{pid}").exists():
                 shutil.rmtree(path, ignore_errors=True)

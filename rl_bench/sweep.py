@@ -5,8 +5,8 @@ Hops from here to the agent's process:
     2. `actors.sweep_loop.SweepLoop`     gives runs to run actors as resources free up
     3. `actors.run_actor`                holds a run's CPUs and GPUs
     4. `rl_bench.run.Run`                workspace, baseline, grading API, clock
-    5. `rl_bench.process`                starts the supervisor, in a sandbox
-    6. `rl_bench.supervisor`             starts the agent, and ends its whole tree
+    5. `rl_bench.process.agent_process`                starts the supervisor, in a sandbox
+    6. `rl_bench.process.supervisor`             starts the agent, and ends its whole tree
 
 Exit codes: 0 every run finished without an infrastructure failure (with ``dry_run=true``: the plan
 is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started; 130 interrupted.
@@ -16,13 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_bench.command_line import run_command, say
-from rl_bench.compose import Composed, compose, first_comments, groups
-from rl_bench.paths import SweepPaths
-from rl_bench.plan import expand
-from rl_bench.plan_view import make_console, show_plan
-from rl_bench.preflight import Verdict, preflight, require
-from rl_bench.sweep_claim import claim_sweep
+from rl_bench.checks import Verdict
+from rl_bench.command_line import Words, run_command, say
+from rl_bench.option_files import default_options, first_comments, groups
 
 _ABOUT = """\
 Runs a sweep: agents that post-train a base model against a grading API, in parallel, each within
@@ -83,14 +79,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(
         "rl-bench",
         argv,
-        command=lambda words: _start(compose(words.overrides, config_dirs=words.config_dirs)),
+        command=_start,
         help_text=_help_text,
         interrupted="the same command keeps what has finished and starts the others again",
     )
 
 
-def _start(composed: Composed) -> int:
-    """Checks, then shows the plan or runs it."""
+def _start(words: Words) -> int:
+    """Composes and checks, then shows the plan or runs it."""
+    # Imported here, since none of it is needed to tell what can be run.
+    from rl_bench.compose import compose
+    from rl_bench.paths import SweepPaths
+    from rl_bench.plan import expand
+    from rl_bench.plan_view import make_console, show_plan
+    from rl_bench.preflight import preflight, require
+    from rl_bench.sweep_claim import claim_sweep
+
+    composed = compose(words.overrides, config_dirs=words.config_dirs)
     experiment = composed.experiment
     plan = expand(experiment)
     paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
@@ -111,9 +116,12 @@ def _start(composed: Composed) -> int:
 
 def _help_text(config_dirs: Sequence[Path]) -> str:
     options = groups(config_dirs=config_dirs)
+    defaults = default_options()
     width = max(map(len, options))
     listed = "\n".join(
-        f"  {group:<{width}}  {', '.join(names)}" for group, names in options.items()
+        f"  {group:<{width}}  "
+        + ", ".join(f"{name}*" if name == defaults.get(group) else name for name in names)
+        for group, names in options.items()
     )
     described = "\n".join(
         f"  {f'{group}={name}':<{_WIDTH}}  {said}"
@@ -122,7 +130,9 @@ def _help_text(config_dirs: Sequence[Path]) -> str:
     )
     return (
         "usage: python -m rl_bench.sweep [--config-dir DIR] [GROUP=OPTION | KEY=VALUE ...]\n\n"
-        f"{_ABOUT}\ngroups and their options (conf/GROUP/OPTION.yaml):\n{listed}\n\n{described}\n\n"
+        f"{_ABOUT}\n"
+        "groups and their options (conf/GROUP/OPTION.yaml; * is taken when none is named):\n"
+        f"{listed}\n\n{described}\n\n"
         f"{_EXAMPLES}\n"
         "flags:\n"
         "  --config-dir DIR  a folder with more options, laid out like conf/; may be repeated\n"

@@ -24,6 +24,7 @@ from rl_bench.plan import run_id
 
 FREE: Mapping[str, frozenset[str]] = {
     "sink": frozenset({"*"}),
+    "audit": frozenset({"*"}),
     "paths": frozenset({"*"}),
     "cluster": frozenset(
         {
@@ -33,9 +34,22 @@ FREE: Mapping[str, frozenset[str]] = {
             "num_gpus",
             "max_parallel_runs",
             "num_run_retries",
+            "place_by_kind",
         }
     ),
-    "grader": frozenset({"name", "num_graders", "num_rollout_workers", "num_retries"}),
+    "grader": frozenset(
+        {
+            "name",
+            "num_graders",
+            "max_graders",
+            "grow_after_s",
+            "shrink_after_s",
+            "affinity_wait_s",
+            "split_items",
+            "num_rollout_workers",
+            "num_retries",
+        }
+    ),
 }
 """Keys that may differ between starts under one name: how much runs at once, where results go and
 how often infrastructure is retried. A run's own resources and an engine's settings are fixed."""
@@ -90,14 +104,21 @@ def check_not_running(paths: SweepPaths, *, experiment: Experiment) -> None:
     Raises:
         SweepConflictError: It is held.
     """
+    if is_driven(paths):  # what is wrong with a lock that cannot be read, `claim_sweep` says
+        raise _in_use(experiment, paths)
+
+
+def is_driven(paths: SweepPaths) -> bool | None:
+    """Whether a process runs the sweep; None: its lock is not there or cannot be read."""
     try:
         with paths.lock.open("rb") as stream:
             # Shared and for an instant only: it tells of a holder and excludes no other look.
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise _in_use(experiment, paths) from error
+    except BlockingIOError:
+        return True
     except OSError:
-        return  # no lock, or none that can be read: `claim_sweep` says what is wrong with it
+        return None
+    return False
 
 
 def _in_use(experiment: Experiment, paths: SweepPaths) -> SweepConflictError:

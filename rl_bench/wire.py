@@ -6,7 +6,7 @@ mode multi they stand under ``tasks``.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -55,8 +55,8 @@ class TaskScore(Frozen):
     best: Best | None
 
 
-class SubmissionView(Frozen):
-    """One submission as the agent sees it. ``message`` says why it has no score."""
+class SubmissionHead(Frozen):
+    """What is said of a submission beside its scores. ``message`` says why it has none."""
 
     submission_id: int
     status: SubmissionStatus
@@ -64,7 +64,56 @@ class SubmissionView(Frozen):
     unchanged: bool
     total_submissions: int
     message: str = ""
+
+
+class SubmissionView(SubmissionHead):
+    """One submission as an agent in mode multi sees it: its figures by task."""
+
     tasks: Mapping[str, TaskScore]
+
+
+class FlatSubmissionView(TaskScore, SubmissionHead):
+    """One submission as an agent with one task sees it."""
+
+
+class Waiting(Frozen):
+    """What a submission has beside its view while it is graded: where to ask for the score."""
+
+    status_url: str
+
+
+class WaitingSubmission(Waiting, SubmissionView):
+    """An answer to ``wait=false`` in mode multi."""
+
+
+class FlatWaitingSubmission(Waiting, FlatSubmissionView):
+    """An answer to ``wait=false`` in a run with one task."""
+
+
+class Scores(Frozen):
+    """Body of ``GET /scores``, of a run with one task."""
+
+    baseline_score: float | None
+    noise_floor: float | None
+    best: Best | None
+    total_submissions: int
+    submissions: tuple[FlatSubmissionView, ...]
+
+
+class MultiScores(Frozen):
+    """Body of ``GET /scores`` in mode multi: figures by task."""
+
+    baseline_score: Mapping[str, float | None]
+    noise_floor: Mapping[str, float | None]
+    best: Mapping[str, Best | None]
+    total_submissions: int
+    submissions: tuple[SubmissionView, ...]
+
+
+class Health(Frozen):
+    """Body of ``GET /health``."""
+
+    status: Literal["ok"] = "ok"
 
 
 class Refusal(Frozen):

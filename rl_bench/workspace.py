@@ -15,22 +15,28 @@ changes in its copies is noticed, not believed. Each attempt at a run gets a fre
 import hashlib
 import json
 import os
-import re
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from rl_bench.checkpoint import checkpoint_files, content_hash
+from rl_bench.agents.launch import (
+    Values,
+    command_line,
+    search_path,
+    variables,
+    write_home_files,
+)
+from rl_bench.checkpoint import content_hash
+from rl_bench.checkpoint_files import checkpoint_files
 from rl_bench.clock import RunClock
 from rl_bench.clone import can_reflink, clone_file, make_read_only, open_regular, remove_tree
 from rl_bench.config import RunSpec
 from rl_bench.errors import SubmissionError, WorkspaceError
-from rl_bench.instructions import describe, instruct
+from rl_bench.instructions import describe, instruct, listing, prompt
 from rl_bench.paths import RunPaths
+from rl_bench.sandbox.base import Launch
 from rl_bench.tasks.base import Task
 
 MAX_BASE_COPY_BYTES = 512 * 1024 * 1024
@@ -38,10 +44,6 @@ MAX_BASE_COPY_BYTES = 512 * 1024 * 1024
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Of the runner's environment the agent gets these, which say what hardware is its own."""
 CHECKOUT = Path(__file__).resolve().parents[1]
-_PROMPT = (
-    "Read instructions.md and description.md in the current folder and do the work they describe."
-)
-_PLACEHOLDER = re.compile(r"\{(python|workspace|prompt|driver_model)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Workspace:
         model: The agent's view of the base model.
         base_model: The shared original.
         base_hash: Content hash of the original when the workspace was made.
+        prompt: What the agent is started with.
     """
 
     root: Path
@@ -77,6 +80,7 @@ class Workspace:
     model: Path
     base_model: Path
     base_hash: str
+    prompt: str = ""
     _written: dict[str, "_Content"] = field(default_factory=dict)
     _clock: RunClock | None = None
     _started_utc: datetime | None = None
@@ -136,28 +140,94 @@ class Workspace:
     def output(self) -> Path:
         return self.root / "output"
 
+    @property
+    def home(self) -> Path:
+        return self.root / ".home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / ".tmp"
+
+    def launch(
+        self,
+        grading_url: str,
+        *,
+        agents_dir: Path,
+        driver_url: str = "",
+        num_threads: int = 1,
+        message: str = "",
+    ) -> Launch:
+        """The agent's command as it is started; writes its files below HOME the first time.
+
+        Args:
+            grading_url: The run's grading API, token included.
+            agents_dir: The folder of the published CLIs.
+            driver_url: The gateway; empty without a driver.
+            num_threads: OMP threads of each process that the agent starts.
+            message: It goes on with its session, and is told this.
+
+        Raises:
+            WorkspaceError: A file could not be written, or a value is too long for the system.
+        """
+        agent = self.spec.agent
+        values = self._values(driver_url, prompt=message or self.prompt)
+        if not message:
+            write_home_files(agent, values)
+        return Launch(
+            argv=command_line(agent, values, agents_dir=agents_dir, resumes=bool(message)),
+            env={
+                **self._environment(grading_url, num_threads=num_threads),
+                "PATH": search_path(agent, agents_dir=agents_dir),
+                **variables(agent, values),
+            },
+            cwd=self.root,
+        )
+
     def environment(self, grading_url: str, *, num_threads: int = 1) -> dict[str, str]:
-        """The agent's whole environment; of the runner's own only `PASSED_ON` is in it.
+        """The whole environment of an agent without a driver.
+
+        Of the runner's own only `PASSED_ON` is in it.
 
         Args:
             grading_url: The run's grading API, token included.
             num_threads: OMP threads of each process that the agent starts.
         """
+        agent = self.spec.agent
+        return {
+            **self._environment(grading_url, num_threads=num_threads),
+            "PATH": search_path(agent),
+            **variables(agent, self._values("", prompt=self.prompt)),
+        }
+
+    def argv(self) -> tuple[str, ...]:
+        """The command of an agent without a driver, with its placeholders filled in."""
+        return command_line(self.spec.agent, self._values("", prompt=self.prompt))
+
+    def _values(self, driver_url: str, *, prompt: str) -> Values:
+        return Values(
+            workspace=self.root,
+            home=self.home,
+            prompt=prompt,
+            driver_model=self.spec.driver.model_id,
+            driver_url=driver_url,
+        )
+
+    def _environment(self, grading_url: str, *, num_threads: int) -> dict[str, str]:
         spec = self.spec
         inherited = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return {
             **inherited,
-            "PATH": _search_path(spec.agent.binary),
-            "HOME": str(self.root / ".home"),
-            "TMPDIR": str(self.root / ".tmp"),
+            "HOME": str(self.home),
+            "TMPDIR": str(self.tmp),
             "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
             # The first makes Gymnasium know the environments' ids; see envs/startup.
             "PYTHONPATH": os.pathsep.join((str(CHECKOUT / "envs" / "startup"), str(CHECKOUT))),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(num_threads),
             "OMP_WAIT_POLICY": "PASSIVE",
             "HF_HUB_OFFLINE": "1",
-            "HF_HOME": str(self.root / ".home" / "huggingface"),
+            "HF_HOME": str(self.home / "huggingface"),
             "TOKENIZERS_PARALLELISM": "false",
             "TASK": ",".join(task.name for task in spec.tasks),
             "BASE_MODEL": spec.model.name,
@@ -167,21 +237,7 @@ class Workspace:
             "OUTPUT_DIR": str(self.output),
             "GRADING_SERVER_URL": grading_url,
             "AGENT_SETTINGS": json.dumps(spec.agent.settings),
-            **spec.agent.env,
         }
-
-    def argv(self) -> tuple[str, ...]:
-        """The agent's command with its placeholders filled in, each within its one argument."""
-        values = {
-            "python": sys.executable,
-            "workspace": str(self.root),
-            "prompt": _PROMPT,
-            "driver_model": self.spec.driver.model_id,
-        }
-        return tuple(
-            _PLACEHOLDER.sub(lambda match: values[match[1]], argument)
-            for argument in self.spec.agent.argv
-        )
 
     def start_clock(self, clock: RunClock) -> None:
         """Starts ``clock`` and writes it into `run_meta.json`: call it just before the agent."""
@@ -233,10 +289,17 @@ class Workspace:
         for path in sorted(self.data.rglob("*")):
             if path.is_file():
                 self._written[path.relative_to(self.root).as_posix()] = _content_of(path)
-        self._put_text("description.md", describe(self.spec, tasks))
-        self._put_text("instructions.md", instruct(self.spec))
+        description, instructions = describe(self.spec, tasks), instruct(self.spec)
+        self._put_text("description.md", description)
+        self._put_text("instructions.md", instructions)
         self._put("run_meta.json", self._meta())
         self._put("scores.json", {})
+        self.prompt = prompt(
+            self.spec,
+            description=description,
+            instructions=instructions,
+            listing=listing(self.root),
+        )
 
     def _view_base(self) -> None:
         files = checkpoint_files(self.base_model)
@@ -334,11 +397,3 @@ def _sizes(folder: Path) -> dict[str, int] | None:
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
     except OSError:
         return None
-
-
-def _search_path(binary: str) -> str:
-    folders = [str(Path(sys.executable).parent)]
-    found = shutil.which(binary) if binary else None
-    if found:
-        folders.append(str(Path(found).parent))
-    return os.pathsep.join([*folders, "/usr/local/bin", "/usr/bin", "/bin"])

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from envs.protocol import ChatMessage
+if TYPE_CHECKING:  # the package loads Gymnasium
+    from envs.protocol import ChatMessage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class GenerationRequest:
     """One prompt, either chat ``messages`` (chat template applied) or raw ``text``."""
 
     sampling: Sampling
-    messages: tuple[ChatMessage, ...] | None = None
+    messages: "tuple[ChatMessage, ...] | None" = None
     text: str | None = None
 
     def __post_init__(self) -> None:

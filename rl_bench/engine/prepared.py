@@ -7,13 +7,14 @@ independent forward pass) is done once for a content.
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from rl_bench.checkpoint import CheckpointHeader, inspect, weight_files
+from rl_bench.engine.base import Sampling
 from rl_bench.engine.canary import MAX_REFERENCE_PARAMETERS, canary_prompts, reference_answers
 from rl_bench.engine.prompts import CheckpointTokenizer
 from rl_bench.engine.weights import scan_weights
@@ -49,7 +50,10 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A sound checkpoint with all that answering for it takes, apart from the engine."""
+    """A sound checkpoint with all that answering for it takes, apart from the engine.
+
+    ``params`` keeps vLLM's form of each `Sampling` that was asked for.
+    """
 
     folder: Path
     content_hash: str
@@ -57,6 +61,7 @@ class Prepared:
     fingerprint: str
     tokenizer: CheckpointTokenizer
     evidence: Evidence
+    params: dict[Sampling, Any] = field(default_factory=dict, compare=False)
 
 
 class Preparer:

@@ -9,11 +9,13 @@ longer ones are looked for as tokens arrive.
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest
+from rl_bench.engine.growing_texts import GrowingTexts, cutting_tokens
 from rl_bench.engine.templates import TemplateFault, shared_renderer
 from rl_bench.errors import SubmissionError
 
@@ -51,6 +53,9 @@ class CheckpointTokenizer:
             ) from error
         self.stop_ids = _stop_ids(folder, self._tokenizer)
         self._ids_that_end: dict[tuple[str, ...], frozenset[int]] = {}
+        self._growing = GrowingTexts(
+            partial(self._ids, add_special_tokens=False), cuts=cutting_tokens(self._tokenizer)
+        )
         self.encode_chats([({"role": "user", "content": "Hello"},)])
 
     def encode(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
@@ -89,7 +94,7 @@ class CheckpointTokenizer:
                 reason="chat_template",
                 file="chat_template.jinja",
             ) from error
-        return self._ids(texts, add_special_tokens=False)
+        return self._growing.encode(texts)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of an answer, without special tokens and without a token that ended it."""
@@ -104,6 +109,8 @@ class CheckpointTokenizer:
         A single character always lies within one token, so an engine can end at these tokens by
         itself. ``None`` for longer strings, and for a tokenizer without a fast backend.
         """
+        if not stop:
+            return frozenset()
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None or any(len(text) != 1 or not text.isascii() for text in stop):
             return None

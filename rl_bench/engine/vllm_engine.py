@@ -11,10 +11,10 @@ One instance belongs to one event loop. Loads wait for running requests, request
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -31,7 +31,9 @@ from rl_bench.engine.base import (
     ignore_completion,
     num_chars,
 )
+from rl_bench.engine.vllm_collectors import CompletionCollector, ScoreCollector
 from rl_bench.engine.vllm_process import VllmProcess
+from rl_bench.engine.vllm_requests import VllmRequests
 from rl_bench.engine.vllm_setup import VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
 
@@ -49,6 +51,9 @@ ALIVE_CHECK_S = 1.0
 
 MAX_CHARS_IN_PLACE = 2000
 """Longer prompts are encoded in a thread, which costs as much as encoding this."""
+
+ENCODED_AT_A_TIME = 32
+"""Prompts whose token ids are made before the engine gets the first of them."""
 
 NUM_STARTS = 2
 """Attempts at a cold start: the first can lose a port or memory to a neighbour."""
@@ -73,7 +78,6 @@ class VllmEngine:
         self._num_running = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._request_ids = itertools.count()
 
     @classmethod
     def from_config(
@@ -128,9 +132,10 @@ class VllmEngine:
         async with self._running() as loaded:
             try:
                 return await self._while_alive(self._complete_all(loaded, requests, on_completion))
-            except ExceptionGroup as failures:
+            # The boundary to vLLM, whose classes cannot be imported without it.
+            except Exception as error:  # noqa: BLE001
                 # Not chained: all requests share one exception, whose traceback grows with each.
-                raise self._explain(failures.exceptions[0]) from None
+                raise self._explain(error) from None
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability of each token but the first, in nats, by the loaded checkpoint.
@@ -185,80 +190,66 @@ class VllmEngine:
     async def _complete_all(
         self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnCompletion
     ) -> list[Completion]:
-        if sum(map(num_chars, requests)) > MAX_CHARS_IN_PLACE:  # other requests go on meanwhile
-            prompts = await asyncio.to_thread(loaded.tokenizer.encode, requests)
-        else:
-            prompts = loaded.tokenizer.encode(requests)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._complete(loaded, request, prompt))
-                for request, prompt in zip(requests, prompts, strict=True)
-            ]
-            for index, task in enumerate(tasks):
-                task.add_done_callback(partial(_tell, on_completion, index))
-        return [task.result() for task in tasks]
+        running = self._requests()
+        answers: list[asyncio.Future[Completion]] = []
+        try:
+            # In parts, so that the engine works on the first while the next is encoded.
+            for begin in range(0, len(requests), ENCODED_AT_A_TIME):
+                part = requests[begin : begin + ENCODED_AT_A_TIME]
+                for request, prompt in zip(part, await self._encode(loaded, part), strict=True):
+                    answer = await self._ask(running, loaded, request, prompt)
+                    answer.add_done_callback(partial(_tell, on_completion, len(answers)))
+                    answers.append(answer)
+            return list(await asyncio.gather(*answers))
+        finally:
+            await running.drop(answer for answer in answers if not answer.done())
 
-    async def _complete(
-        self, loaded: "Prepared", request: GenerationRequest, prompt: Sequence[int]
-    ) -> Completion:
+    async def _encode(
+        self, loaded: "Prepared", requests: Sequence[GenerationRequest]
+    ) -> list[list[int]]:
+        if sum(map(num_chars, requests)) > MAX_CHARS_IN_PLACE:  # other requests go on meanwhile
+            return await asyncio.to_thread(loaded.tokenizer.encode, requests)
+        return loaded.tokenizer.encode(requests)
+
+    async def _ask(
+        self,
+        running: VllmRequests,
+        loaded: "Prepared",
+        request: GenerationRequest,
+        prompt: Sequence[int],
+    ) -> "asyncio.Future[Completion]":
         room = self._options.max_model_len - len(prompt)
         if room <= 0:
-            return Completion(
-                text="",
-                num_prompt_tokens=len(prompt),
-                num_tokens=0,
-                finish_reason=FinishReason.PROMPT_TOO_LONG,
-                max_prompt_tokens=self._options.max_model_len - 1,
-            )
-        watch = loaded.tokenizer.watch(request.sampling.stop)
-        ending = loaded.tokenizer.ids_that_end(request.sampling.stop)
-        params = _sampling_params(
-            request.sampling,
-            room=room,
-            stop_ids=loaded.tokenizer.stop_ids | (ending or frozenset()),
-            # A longer stop string is watched for token by token; else one message is cheaper.
-            streams=ending is None,
+            refused: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+            refused.set_result(_too_long(prompt, max_model_len=self._options.max_model_len))
+            return refused
+        sampling = request.sampling
+        if sampling.max_tokens > room:
+            sampling = replace(sampling, max_tokens=room)
+        if sampling not in loaded.params:
+            ending = loaded.tokenizer.ids_that_end(sampling.stop) or frozenset()
+            params = _sampling_params(sampling, stop_ids=loaded.tokenizer.stop_ids | ending)
+            loaded.params[sampling] = running.checked(params)
+        collector = CompletionCollector(
+            loaded.tokenizer, sampling.stop, num_prompt_tokens=len(prompt)
         )
-        reason = FinishReason.LENGTH
-        text: str | None = None
-        async with contextlib.aclosing(self._stream(prompt, params)) as outputs:
-            async for output in outputs:
-                answer = output.outputs[0]
-                text = watch.feed(answer.token_ids)
-                if text is not None or answer.finish_reason == "stop":
-                    reason = FinishReason.STOP
-                if text is not None:
-                    break
-        return Completion(
-            text=loaded.tokenizer.decode(watch.token_ids) if text is None else text,
-            num_prompt_tokens=len(prompt),
-            num_tokens=len(watch.token_ids),
-            finish_reason=reason,
-        )
-
-    async def _stream(self, prompt: Sequence[int], params: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401
-        """The engine's outputs for one prompt; closing the generator early aborts the request."""
-        from vllm.inputs import TokensPrompt
-
-        if self._process is None:
-            raise GraderError("the engine is not running")
-        request_id = f"r{next(self._request_ids)}"
-        tokens = TokensPrompt(prompt_token_ids=list(prompt))
-        async with contextlib.aclosing(
-            self._process.llm.generate(tokens, params, request_id)
-        ) as outputs:
-            async for output in outputs:
-                yield output
+        return await running.ask(prompt, loaded.params[sampling], collector)
 
     async def _score(self, token_ids: Sequence[int]) -> list[float]:
         from vllm import SamplingParams
 
+        running = self._requests()
         params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
-        entries: list[Any] = []
-        async for output in self._stream(token_ids, params):
-            entries = output.prompt_logprobs or entries
-        pairs = zip(token_ids[1:], entries[1:], strict=True)
-        return [float(entry[token].logprob) for token, entry in pairs]
+        answer = await running.ask(token_ids, running.checked(params), ScoreCollector())
+        try:
+            return await answer
+        finally:
+            await running.drop([answer])
+
+    def _requests(self) -> VllmRequests:
+        if self._process is None:
+            raise GraderError("the engine is not running")
+        return self._process.requests
 
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, SubmissionError | GraderError):
@@ -379,23 +370,29 @@ class VllmEngine:
             await process.stop()
 
 
-def _tell(on_completion: OnCompletion, index: int, task: "asyncio.Task[Completion]") -> None:
-    if not task.cancelled() and task.exception() is None:
-        on_completion(index, task.result())
+def _tell(on_completion: OnCompletion, index: int, answer: "asyncio.Future[Completion]") -> None:
+    if not answer.cancelled() and answer.exception() is None:
+        on_completion(index, answer.result())
 
 
-def _sampling_params(
-    sampling: Sampling, *, room: int, stop_ids: frozenset[int], streams: bool
-) -> Any:  # noqa: ANN401
+def _too_long(prompt: Sequence[int], *, max_model_len: int) -> Completion:
+    return Completion(
+        text="",
+        num_prompt_tokens=len(prompt),
+        num_tokens=0,
+        finish_reason=FinishReason.PROMPT_TOO_LONG,
+        max_prompt_tokens=max_model_len - 1,
+    )
+
+
+def _sampling_params(sampling: Sampling, *, stop_ids: frozenset[int]) -> Any:  # noqa: ANN401
     from vllm import SamplingParams
-    from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        max_tokens=min(sampling.max_tokens, room),
+        max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
         top_p=sampling.top_p if sampling.temperature > 0 else 1.0,
         seed=sampling.seed,
         stop_token_ids=sorted(stop_ids),
         detokenize=False,
-        output_kind=RequestOutputKind.DELTA if streams else RequestOutputKind.FINAL_ONLY,
     )

@@ -16,6 +16,7 @@ from typing import Any
 import filelock
 import psutil
 
+from rl_bench.engine.vllm_requests import VllmRequests
 from rl_bench.engine.vllm_setup import (
     VllmOptions,
     engine_arguments,
@@ -37,11 +38,13 @@ class VllmProcess:
 
     Attributes:
         llm: vLLM's ``AsyncLLM``, untyped because vLLM is an optional dependency.
+        requests: What it is asked to generate.
         processes: The engine core, its workers and their helpers.
     """
 
     def __init__(self, llm: Any) -> None:  # noqa: ANN401
         self.llm = llm
+        self.requests = VllmRequests(llm)
         self.processes = _children_of(llm)
 
     @classmethod
@@ -70,17 +73,15 @@ class VllmProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can still answer."""
-        return not self.llm.errored and all(map(_is_running, self.processes))
+        return (
+            not self.llm.errored
+            and self.requests.is_running
+            and all(map(_is_running, self.processes))
+        )
 
     async def stop(self) -> None:
         """Ends the engine, whatever state it is in; its processes are gone afterwards."""
-        handler = self.llm.output_handler
-        if handler is not None:
-            # First, since vLLM's reader of outputs takes the shutdown for a crash and logs one.
-            handler.cancel()
-            await asyncio.wait({handler}, timeout=1.0)
-        # Whoever still waits for an output would wait for ever without the reader.
-        self.llm.output_processor.propagate_error(GraderError("the engine was stopped"))
+        self.requests.close(GraderError("the engine was stopped"))
         await asyncio.to_thread(_end, self.llm, self.processes)
         self.llm = None
         gc.collect()  # vLLM's object is part of cycles and complains when it outlives the modules

@@ -7,8 +7,8 @@ that asks in several ways, spend from one budget: the limit is the evaluation's.
 from dataclasses import dataclass
 
 from rl_bench.config import JudgeConfig
+from rl_bench.endpoint.failures import AskError, FailureKind
 from rl_bench.judges.base import JudgeUsage
-from rl_bench.judges.failures import AskError, FailureKind
 
 MILLION = 1e6
 
@@ -57,6 +57,10 @@ class Account:
     def cost_usd(self) -> float:
         """What was answered so far, by the config's prices."""
         return _cost_usd(self.budget.config, self.num_prompt_tokens, self.num_tokens)
+
+    def count_request(self) -> None:
+        """A request is sent."""
+        self.num_requests += 1
 
     def add(self, num_prompt_tokens: int, num_tokens: int) -> None:
         """An answer was received, readable or not: it is paid for either way."""

@@ -7,24 +7,34 @@ from urllib.parse import urlsplit
 
 from rl_bench.config import JudgeConfig
 from rl_bench.errors import PreflightError
+from rl_bench.key_variable import check_variable_name
 
 
-def check_judge(config: JudgeConfig, *, environ: Mapping[str, str] = os.environ) -> None:
+def check_judge(
+    config: JudgeConfig, *, environ: Mapping[str, str] = os.environ, where: str = "task.judge"
+) -> None:
     """Checks the key, the address or the checkpoint folder; takes no time.
+
+    Args:
+        config: The judge.
+        environ: Where its key is.
+        where: The config's key that has it, for cures: a task's or ``audit.judge``.
 
     Raises:
         PreflightError: Something is missing, with its cure.
     """
     if config.kind == "vllm":
-        _check_folder(config)
+        _check_folder(config, where)
         return
     _check_url(config)
     variable = config.key_variable
+    if variable:
+        check_variable_name(variable, where=f"{where}.key_variable", environ=environ)
     if variable and not environ.get(variable, "").strip():
         raise PreflightError(
             f"{variable} is not set in the environment",
-            cure=f"Export {variable}, or judge on this machine with task.judge.kind=vllm "
-            "task.judge.path=FOLDER task.judge.base_url= task.judge.key_variable= "
+            cure=f"Export {variable}, or judge on this machine with {where}.kind=vllm "
+            f"{where}.path=FOLDER {where}.base_url= {where}.key_variable= "
             "(docs/tasks.md, Judges)",
         )
 
@@ -43,16 +53,16 @@ def _check_url(config: JudgeConfig) -> None:
         )
 
 
-def _check_folder(config: JudgeConfig) -> None:
+def _check_folder(config: JudgeConfig, where: str) -> None:
     folder = config.path
     if folder is None or not (folder / "config.json").is_file():
         raise PreflightError(
             f"{folder} holds no checkpoint: there is no config.json",
-            cure="Set task.judge.path to a folder as save_pretrained writes it",
+            cure=f"Set {where}.path to a folder as save_pretrained writes it",
         )
     if find_spec("vllm") is None:
         raise PreflightError(
             "the package vllm is not installed",
-            cure="Install it, or choose a judge behind an address with task.judge.kind=openai "
-            "task.judge.base_url=URL (docs/tasks.md, Judges)",
+            cure="Install it, or choose a judge behind an address with "
+            f"{where}.kind=openai {where}.base_url=URL (docs/tasks.md, Judges)",
         )

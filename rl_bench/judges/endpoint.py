@@ -1,22 +1,11 @@
 """Where a judge is asked: an address on the network, or a server of this machine."""
 
 import os
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from rl_bench.config import JudgeConfig
-from rl_bench.judges.failures import AskError, FailureKind
-
-NO_KEY = "none"
-"""Sent where no key is needed; without any, the client would take the user's OpenAI key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """An OpenAI-compatible API's base URL, and the key that it wants."""
-
-    base_url: str
-    key: str = field(default=NO_KEY, repr=False)
+from rl_bench.endpoint.client import Address
+from rl_bench.endpoint.failures import AskError, FailureKind
 
 
 class Endpoint(Protocol):

@@ -3,13 +3,11 @@
 A vote has a slot from its first attempt to its last, so requests in flight never exceed the
 config's ``max_concurrency``. An attempt that failed is repeated with growing, jittered waits; an
 answer that cannot be read is asked for again at once, out of the same number of attempts. When the
-endpoint is closed to everyone (`rl_bench.judges.gate`), all that is left is unjudged and says why.
+endpoint is closed to everyone (`rl_bench.endpoint.gate`), what is left is unjudged and says why.
 """
 
 import asyncio
 import math
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +15,19 @@ from typing import Generic, Self, TypeVar
 
 from envs.text_store import TextStore
 from rl_bench.config import JudgeConfig
+from rl_bench.endpoint.client import FIRST_WAIT_S
+from rl_bench.endpoint.failures import AskError, FailureKind
+from rl_bench.endpoint.gate import Gate
+from rl_bench.endpoint.persist import persist
 from rl_bench.judges.account import Account, Budget
 from rl_bench.judges.base import Judged, JudgeReply, JudgeRequest, Votes
 from rl_bench.judges.client import ChatClient
 from rl_bench.judges.endpoint import Endpoint, RemoteEndpoint
-from rl_bench.judges.failures import AskError, FailureKind
-from rl_bench.judges.gate import Gate
 from rl_bench.judges.reply_cache import ReplyCache, reply_key
 
 T = TypeVar("T")
 
 CACHE_FILE = Path("judges", "replies.sqlite")
-FIRST_WAIT_S = 2.0
-"""Before the second attempt; doubled before each further one."""
-MAX_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +65,7 @@ class JudgePool:
         self._cache = cache
         self._first_wait_s = first_wait_s
         self._slots = asyncio.Semaphore(config.max_concurrency)
-        self._gate = Gate(config.name)
+        self._gate = Gate(f"judge {config.name}")
         self._budget = Budget(config)
         self._num_asks = 0
 
@@ -105,7 +102,7 @@ class JudgePool:
         what they may cost. The usage is each call's own.
         """
         if self._num_asks == 0:
-            self._gate, self._budget = Gate(self._config.name), Budget(self._config)
+            self._gate, self._budget = Gate(f"judge {self._config.name}"), Budget(self._config)
         account = Account(self._budget)
         self._num_asks += 1
         try:
@@ -167,22 +164,18 @@ class JudgePool:
         self, request: JudgeRequest, seed: int, session: _Session[T]
     ) -> tuple[JudgeReply, T]:
         """Asks until there is a readable answer, as often as the config says."""
-        gate, begin = session.gate, time.monotonic()
-        for attempt in range(self._config.num_retries + 1):
-            await gate.enter()
+
+        async def attempt(number: int) -> tuple[JudgeReply, T]:
             session.account.budget.check()
-            session.account.num_retries += attempt > 0
-            try:
-                return await self._attempt(request, seed, session)
-            except AskError as error:
-                failure = error
-            is_last = attempt == self._config.num_retries
-            gate.failed(failure, asked_since=begin, is_last=is_last)
-            if failure.kind in (FailureKind.REFUSED, FailureKind.CLOSED):
-                raise failure
-            if failure.kind is FailureKind.UNANSWERED and not is_last:
-                await gate.sleep(self._wait_s(attempt))
-        raise AskError(f"after {attempt + 1} attempts: {failure.message}", kind=failure.kind)
+            session.account.num_retries += number > 0
+            return await self._attempt(request, seed, session)
+
+        return await persist(
+            attempt,
+            gate=session.gate,
+            num_retries=self._config.num_retries,
+            first_wait_s=self._first_wait_s,
+        )
 
     async def _attempt(
         self, request: JudgeRequest, seed: int, session: _Session[T]
@@ -190,11 +183,6 @@ class JudgePool:
         reply = await self._client.ask(request, seed=seed, account=session.account)
         session.gate.answered()
         return reply, _vote_in(reply, session.parse)
-
-    def _wait_s(self, attempt: int) -> float:
-        """Half of it random, so that those who failed together do not come back together."""
-        longest: float = min(MAX_WAIT_S, self._first_wait_s * 2.0**attempt)
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
 def _vote_in(reply: JudgeReply, parse: Callable[[JudgeReply], T]) -> T:

@@ -1,8 +1,8 @@
 """A judge on this machine: vLLM's own OpenAI-compatible server, started when it is first needed.
 
 It listens on loopback with a key of its own, logs into a file, and ends with this process, however
-that ends: `rl_bench.process` starts it under the supervisor that also holds agents. A server that
-died is started again by the next question.
+that ends: it is started under the supervisor that also holds agents. A server that died is started
+again by the next question.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ from filelock import FileLock, Timeout
 
 from rl_bench.checkpoint import content_hash
 from rl_bench.config import JudgeConfig
+from rl_bench.endpoint.client import Address
+from rl_bench.endpoint.failures import AskError, FailureKind
 from rl_bench.engine.vllm_setup import (
     HARMFUL_VARIABLES,
     default_environment,
@@ -29,9 +31,7 @@ from rl_bench.engine.vllm_setup import (
     start_lock_path,
 )
 from rl_bench.errors import RlBenchError
-from rl_bench.judges.endpoint import Address
-from rl_bench.judges.failures import AskError, FailureKind
-from rl_bench.process import AgentProcess, tail
+from rl_bench.process.agent_process import AgentProcess, tail
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 900.0
@@ -197,6 +197,9 @@ def server_command(config: JudgeConfig, folder: Path, port: int, *, on_gpu: bool
     # On a CPU as the grader's engine, for the reasons that rl_bench.engine.vllm_setup gives.
     return [
         *command,
+        # Half precision differs in speed and answers from CPU to CPU, and some have instructions
+        # for it that a sandbox's kernel does not let through.
+        *("--dtype", "float32"),
         *("--kv-cache-memory-bytes", str(CPU_KV_CACHE_BYTES)),
         *("--max-num-batched-tokens", str(max(MIN_BATCHED_TOKENS, config.max_model_len))),
         "--no-enable-chunked-prefill",

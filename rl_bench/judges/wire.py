@@ -7,19 +7,21 @@ comes after.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
+from rl_bench.endpoint.body import (
+    MAX_SHOWN_CHARS,
+    Response,
+    count_or_estimate,
+    encodable,
+    read_body,
+)
+from rl_bench.endpoint.failures import AskError, FailureKind
 from rl_bench.judges.base import JudgeReply, JudgeRequest
-from rl_bench.judges.failures import AskError, FailureKind
 
-CHARS_PER_TOKEN = 4
-"""For endpoints that do not count: about right for English."""
-MAX_SHOWN_CHARS = 80
-MAX_COUNT = 10**9
-"""Tokens of a prompt or an answer; an endpoint that counts more does not count."""
 _CUT = "cut by its limit of tokens: raise max_tokens of the judge"
 
 
@@ -57,12 +59,8 @@ class _Choice(BaseModel):
     logprobs: _Logprobs | None = None
 
 
-class ChatResponse(BaseModel):
-    """A chat completion. ``error`` stands in some gateways' bodies of status 200."""
-
-    choices: list[_Choice] = []
-    usage: object = None
-    error: object = None
+class ChatResponse(Response[_Choice]):
+    """A chat completion."""
 
 
 def request_body(
@@ -72,7 +70,7 @@ def request_body(
     body: dict[str, Any] = {
         "model": model,
         "messages": [
-            {"role": message["role"], "content": _encodable(message["content"])}
+            {"role": message["role"], "content": encodable(message["content"])}
             for message in request.messages
         ],
         "max_tokens": max_tokens,
@@ -99,16 +97,7 @@ def read_response(content: bytes) -> ChatResponse:
     Raises:
         AskError: It is not a chat completion.
     """
-    try:
-        response = ChatResponse.model_validate_json(content)
-    except ValidationError as error:
-        # Of JSON the head says nothing, and being different each time it would hide what is common.
-        head = content.lstrip()[:MAX_SHOWN_CHARS].decode(errors="replace")
-        shown = "" if head.startswith("{") else f": {head!r}"
-        raise AskError(f"the body is no chat completion{shown}") from error
-    if response.error is not None and not response.choices:
-        raise AskError(f"an error in a response of status 200: {json.dumps(response.error)}")
-    return response
+    return read_body(ChatResponse, content, what="chat completion")
 
 
 def count_tokens(response: ChatResponse, body: Mapping[str, Any]) -> tuple[int, int]:
@@ -119,7 +108,9 @@ def count_tokens(response: ChatResponse, body: Mapping[str, Any]) -> tuple[int, 
     usage = response.usage if isinstance(response.usage, dict) else {}
     asked = (str(message["content"]) for message in body["messages"])
     said = (choice.message.model_dump_json() for choice in response.choices)
-    return _count(usage.get("prompt_tokens"), asked), _count(usage.get("completion_tokens"), said)
+    return count_or_estimate(usage.get("prompt_tokens"), asked), count_or_estimate(
+        usage.get("completion_tokens"), said
+    )
 
 
 def read_reply(
@@ -152,11 +143,6 @@ def read_reply(
         num_prompt_tokens=num_prompt_tokens,
         num_tokens=num_tokens,
     )
-
-
-def _encodable(text: str) -> str:
-    """Without halves of characters, which a model can write and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _arguments(choice: _Choice, request: JudgeRequest) -> str | None:
@@ -216,9 +202,3 @@ def _check_json_object(text: str, choice: _Choice, *, what: str) -> None:
 
 def _unreadable(reason: str) -> AskError:
     return AskError(reason, kind=FailureKind.UNREADABLE)
-
-
-def _count(value: object, texts: Iterable[str]) -> int:
-    if isinstance(value, int) and 0 <= value <= MAX_COUNT:
-        return value
-    return sum(map(len, texts)) // CHARS_PER_TOKEN

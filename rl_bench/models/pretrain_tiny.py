@@ -90,7 +90,8 @@ def documents(phase: Phase, *, num_games: int) -> Iterator[str]:
 
 def blocks(tokenizer: Tokenizer, texts: Iterator[str]) -> Iterator[torch.Tensor]:
     """Packs texts into ``(BATCH, BLOCK)`` tensors of token ids."""
-    end: int = tokenizer.token_to_id(END_OF_TEXT)  # type: ignore[assignment]
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    assert end is not None
     tokens: list[int] = []
     for text in texts:
         tokens += [*tokenizer.encode(text).ids, end]

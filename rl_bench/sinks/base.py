@@ -6,9 +6,10 @@ later snapshot of a run replaces an earlier one.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from rl_bench.records import RunRow, RunSnapshot
+from rl_bench.records import RunSnapshot
+from rl_bench.run_row import RunRow
 
 
 class Sink(Protocol):
@@ -45,4 +46,13 @@ class Sink(Protocol):
         Raises:
             SinkError: Something could not be written.
         """
+        ...
+
+
+@runtime_checkable
+class RememberingSink(Sink, Protocol):
+    """A sink that knows what it has taken, so that a run that it has need not be told again."""
+
+    def has(self, run_id: str, mark: str) -> bool:
+        """Whether it has all of the run up to that `rl_bench.run_view.RunView.mark`."""
         ...

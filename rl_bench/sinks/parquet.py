@@ -4,26 +4,42 @@ A run's files are written whole from its records, to a temporary name, synced an
 sees the old file or the new one. The file of table ``runs`` comes last and carries the ledger's
 mark, so a run whose tables are up to date is recognised without rewriting them. Everything here can
 be made again from the ledgers: ``python -m rl_bench.sinks.parquet <sweep folder>``.
+
+``tables/marks.json`` repeats the marks of all runs when the sink closes, and all files' sizes, so
+that a command over finished runs opens none of them and still sees what is gone or was cut.
 """
 
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
-from rl_bench.errors import RlBenchError, SinkError
+from rl_bench.errors import LedgerError, RlBenchError, SinkError
 from rl_bench.ledger import read_ledger, sync_folder
 from rl_bench.paths import SweepPaths
-from rl_bench.records import RUNS, SCHEMAS, RunRow, RunSnapshot, to_batch
+from rl_bench.record_schema import SCHEMA_VERSION, to_batch
+from rl_bench.records import SCHEMAS, RunSnapshot
 from rl_bench.run_records import records_of
+from rl_bench.run_row import RUNS, RunRow
+from rl_bench.run_view import RunView
 
 _MARK = b"ledger_mark"
 _VERSION = b"schema_version"
-_NOT_IN_CSV = ("tasks", "baseline_scores", "spec")
+_MAGIC = b"PAR1"
+"""First and last in a Parquet file."""
+_FEW_ROWS = 32
+_OPTIONS = {"compression": "zstd"}
+_OPTIONS_OF_FEW = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+"""So few rows take more time with dictionaries and statistics of each column, and more room."""
+_NOT_IN_CSV = ("tasks", "baseline_scores", "mode_methods", "spec")
 
 
 class ParquetSink:
@@ -33,7 +49,8 @@ class ParquetSink:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._num_items_written: dict[str, int] = {}
+        self._num_written: dict[str, dict[str, int]] = {}
+        self._marks: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"ParquetSink({str(self.folder)!r})"
@@ -51,37 +68,107 @@ class ParquetSink:
 
     def write_run(self, snapshot: RunSnapshot) -> None:
         """Brings the run's files up to date; nothing to do when they are."""
-        if snapshot.spec is None or self._mark_of(snapshot.run_id) == snapshot.mark:
+        run_id = snapshot.run_id
+        if snapshot.spec is None:
             return
-        tables = snapshot.tables()
-        num_items = tables["items"].num_rows
+        if self.has(run_id, snapshot.mark):
+            return
+        written = self._num_written.setdefault(run_id, {})
         try:
-            if self._num_items_written.get(snapshot.run_id) != num_items:
-                self._write("items", snapshot, tables["items"])
-            self._num_items_written[snapshot.run_id] = num_items
-            for table in ("events", "submissions", "runs"):
-                self._write(table, snapshot, tables[table])
+            for name in snapshot.batches:
+                table = snapshot.table(name)  # Its rows never change: as many rows are the same.
+                if written.get(name) != table.num_rows:
+                    self._write(name, snapshot, table)
+                written[name] = table.num_rows
+            for name in ("submissions", "runs"):
+                self._write(name, snapshot, snapshot.table(name))
         except (OSError, pa.ArrowException) as error:
-            raise SinkError(f"cannot write tables of run {snapshot.run_id}: {error}") from error
+            raise SinkError(f"cannot write tables of run {run_id}: {error}") from error
+        self._marks[run_id] = snapshot.mark
         if snapshot.view.is_final:
-            self._num_items_written.pop(snapshot.run_id, None)
+            self._num_written.pop(run_id, None)
+
+    def has(self, run_id: str, mark: str) -> bool:
+        """Whether the run's files were written at that mark."""
+        if run_id not in self._marks:
+            self._marks[run_id] = self._mark_of(run_id)
+        return self._marks[run_id] == mark
+
+    def remove(self, run_id: str) -> None:
+        """Removes the run's files, so that it is written anew."""
+        for table in SCHEMAS:
+            self._unlink(self._path(table, run_id))
+        self._marks.pop(run_id, None)
+
+    def remove_others(self, run_ids: Collection[str]) -> None:
+        """Removes the files of runs that are none of these."""
+        for table in SCHEMAS:
+            for path in (self.folder / table).glob("*.parquet"):
+                if path.stem not in run_ids:
+                    self._unlink(path)
 
     def close(self, rows: Sequence[RunRow]) -> None:
         """Writes ``comparison.csv``: table ``runs`` of the whole sweep, for people."""
         table = pa.Table.from_batches([to_batch(rows, RUNS)], schema=RUNS)
         try:
-            with _replacing(self.folder / "comparison.csv") as temporary:
+            with _replacing(self._comparison_path) as temporary:
                 pa_csv.write_csv(table.drop_columns(list(_NOT_IN_CSV)), temporary)
+            kept = {
+                "version": SCHEMA_VERSION,
+                "marks": self._marks,
+                "comparison": self._comparison_path.stat().st_size,
+                "sizes": {
+                    run_id: self._sizes(run_id) for run_id, mark in self._marks.items() if mark
+                },
+            }
+            with _replacing(self._marks_path) as temporary:
+                temporary.write_text(json.dumps(kept, sort_keys=True))
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write the comparison table: {error}") from error
+
+    def is_behind(self, views: Iterable[RunView]) -> bool:
+        """Whether files are gone, cut, or older than what the ledgers say."""
+        try:
+            kept = json.loads(self._marks_path.read_text())
+            closed_ns = self._marks_path.stat().st_mtime_ns
+            return (
+                kept["version"] != SCHEMA_VERSION
+                or kept["comparison"] != self._comparison_path.stat().st_size
+                or any(
+                    kept["marks"].get(view.run_id) != view.mark
+                    or kept["sizes"][view.run_id] != self._sizes(view.run_id)
+                    or self._path("runs", view.run_id).stat().st_mtime_ns > closed_ns
+                    for view in views
+                )
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return True  # Missing or damaged.
+
+    def _unlink(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise SinkError(f"cannot remove {path}: {error}") from error
+
+    @property
+    def _comparison_path(self) -> Path:
+        return self.folder / "comparison.csv"
+
+    @property
+    def _marks_path(self) -> Path:
+        return self.folder / "marks.json"
 
     def _path(self, table: str, run_id: str) -> Path:
         return self.folder / table / f"{run_id}.parquet"
 
+    def _sizes(self, run_id: str) -> list[int]:
+        """Bytes of each of the run's files, in the tables' order."""
+        return [self._path(table, run_id).stat().st_size for table in SCHEMAS]
+
     def _mark_of(self, run_id: str) -> str:
         """The ledger mark that the run's tables were last written at; empty if never like this."""
         path = self._path("runs", run_id)
-        if not path.exists():
+        if not all(_is_whole(self._path(table, run_id)) for table in SCHEMAS):
             return ""
         try:
             metadata = pq.read_metadata(path).metadata or {}
@@ -93,8 +180,32 @@ class ParquetSink:
 
     def _write(self, table: str, snapshot: RunSnapshot, rows: pa.Table) -> None:
         metadata = {**SCHEMAS[table].metadata, _MARK: snapshot.mark.encode()}
+        options = _OPTIONS_OF_FEW if rows.num_rows <= _FEW_ROWS else _OPTIONS
         with _replacing(self._path(table, snapshot.run_id)) as temporary:
-            pq.write_table(rows.replace_schema_metadata(metadata), temporary, compression="zstd")
+            if not rows.num_rows:
+                temporary.write_bytes(_empty(table))
+                return
+            with pa.OSFile(str(temporary), "wb") as file:
+                pq.write_table(rows.replace_schema_metadata(metadata), file, **options)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a Parquet file is there and has its end."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-len(_MAGIC), os.SEEK_END)
+            return file.read() == _MAGIC
+    except OSError:
+        return False
+
+
+@cache
+def _empty(table: str) -> bytes:
+    """The file of a table without rows: most tables of most runs, all the same."""
+    file = pa.BufferOutputStream()
+    pq.write_table(SCHEMAS[table].empty_table(), file, **_OPTIONS_OF_FEW)
+    data: bytes = file.getvalue().to_pybytes()
+    return data
 
 
 class _replacing:  # noqa: N801  reads as a verb where it is used
@@ -116,30 +227,57 @@ class _replacing:  # noqa: N801  reads as a verb where it is used
             os.fsync(fd)
         finally:
             os.close(fd)
-        self._temporary.replace(self._path)
+        try:
+            self._temporary.replace(self._path)
+        except OSError:  # A folder in its place.
+            self._temporary.unlink(missing_ok=True)
+            raise
         sync_folder(self._path.parent)
 
 
 def rebuild(paths: SweepPaths) -> int:
     """Writes all tables of a sweep again from its ledgers; returns the number of runs.
 
+    A run whose ledger is damaged keeps the tables that it has.
+
     Raises:
-        LedgerError: A ledger is damaged.
-        SinkError: A table cannot be written.
+        LedgerError: A ledger is damaged; the other runs' tables are written.
+        SinkError: A table cannot be written, or the sweep is running.
     """
-    for table in SCHEMAS:
-        for path in (paths.tables / table).glob("*.parquet"):
-            path.unlink()
-    sink = ParquetSink(paths.tables)
-    sink.open()
-    rows: list[RunRow] = []
-    ledgers = sorted(paths.runs.glob("*/ledger.jsonl"))
-    for ledger in ledgers:
-        snapshot = records_of(ledger.parent.name, read_ledger(ledger)).snapshot()
-        sink.write_run(snapshot)
-        rows += snapshot.run_rows()
-    sink.close(rows)
+    with _not_running(paths):
+        sink = ParquetSink(paths.tables)
+        sink.open()
+        rows: list[RunRow] = []
+        damaged: list[LedgerError] = []
+        ledgers = sorted(paths.runs.glob("*/ledger.jsonl"))
+        for ledger in ledgers:
+            try:
+                entries = read_ledger(ledger)
+            except LedgerError as error:
+                damaged.append(error)
+                continue
+            snapshot = records_of(ledger.parent.name, entries).snapshot()
+            sink.remove(snapshot.run_id)
+            sink.write_run(snapshot)
+            rows += snapshot.run_rows()
+        sink.remove_others({ledger.parent.name for ledger in ledgers})
+        sink.close(rows)
+    if damaged:
+        raise damaged[0]
     return len(ledgers)
+
+
+@contextmanager
+def _not_running(paths: SweepPaths) -> Iterator[None]:
+    """Holds what keeps a second driver from the sweep."""
+    try:
+        with FileLock(paths.lock, timeout=0):
+            yield
+    except Timeout as error:
+        raise SinkError(
+            f"the sweep is being run ({paths.lock}) and writes its tables itself",
+            cure="Wait until it has ended",
+        ) from error
 
 
 def main(argv: Sequence[str]) -> int:

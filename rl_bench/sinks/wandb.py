@@ -3,8 +3,9 @@
 A mirror of the ledgers, in a thread of its own: the recorder leaves the latest snapshot of each run
 in a mailbox and goes on. Ids are deterministic and every mirror replays the whole history, so
 recording again is idempotent: online W&B drops steps that it has, and offline the older folder of
-the same run is replaced. Offline mode needs no network and no login. When W&B keeps failing, the
-mirror stops with a warning; the same sweep command, run again, makes up for it.
+the same run is replaced. Offline mode needs no network and no login. A snapshot that W&B failed to
+take is offered again; when W&B keeps failing, the mirror stops with a warning, and the same sweep
+command, run again, makes up for it.
 
 W&B runs of this sweep: ``<sweep>-<run_id>``, and ``<sweep>-comparison`` with one table row a run.
 """
@@ -14,8 +15,7 @@ import logging
 import os
 import shutil
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rl_bench.config import WandbConfig
 from rl_bench.errors import SinkError
 from rl_bench.events import RunState
-from rl_bench.records import RUNS, RunRow, RunSnapshot, SubmissionRow
+from rl_bench.records import DriverPoint, RunSnapshot, SubmissionRow
+from rl_bench.run_row import RUNS, RunRow
 from rl_bench.run_view import RunView
+from rl_bench.sinks.mailbox import Mailbox
+from rl_bench.sinks.wandb_tables import TABLES, bounded, shown
 
 if TYPE_CHECKING:
     import wandb
@@ -38,7 +41,7 @@ CLOSE_TIMEOUT_S = 60.0
 MAX_FAILURES = 3
 """Failures in a row after which the mirror stops trying."""
 
-_NOT_COMPARED = ("tasks", "baseline_scores", "spec")
+_NOT_COMPARED = ("tasks", "baseline_scores", "mode_methods", "spec")
 
 
 @dataclass(slots=True)
@@ -73,10 +76,8 @@ class WandbSink:
         self._config = config
         self._sweep = sweep
         self._close_timeout_s = close_timeout_s
-        self._mailbox: OrderedDict[str, RunSnapshot] = OrderedDict()
-        self._wake = threading.Condition()
-        self._closing: Sequence[RunRow] | None = None
-        self._failure: Exception | None = None
+        self._mailbox = Mailbox()
+        self._rows: Sequence[RunRow] = ()
         self._num_failures = 0
         self._mirrors: dict[str, _Mirror] = {}
         self._done: dict[str, str] = {}
@@ -95,6 +96,8 @@ class WandbSink:
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
             os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "state"))
             os.environ.setdefault("WANDB_CACHE_DIR", str(self.folder / "state"))
+            # That of the process that started the sweep: there, ids may be taken, and it may end.
+            os.environ.pop("WANDB_SERVICE", None)
             self._check_login()
             self._comparison = self._init("comparison", name=self._sweep, config={}, kind="sweep")
             self._done = _read_done(self._done_path)
@@ -111,30 +114,38 @@ class WandbSink:
         """Leaves the snapshot in the mailbox, in place of an older one of the same run."""
         if snapshot.spec is None:
             return
-        with self._wake:
-            failure, self._failure = self._failure, None
-            if self._num_failures < MAX_FAILURES:
-                self._mailbox[snapshot.run_id] = replace(
-                    snapshot, item_batches=(), event_batches=()
-                )
-                self._wake.notify()
-        if failure is not None:
-            raise SinkError(f"W&B failed: {failure}") from failure
+        # What waits here is small, whatever the run holds.
+        is_done = self.has(snapshot.run_id, snapshot.mark)
+        batches = bounded(snapshot) if snapshot.view.is_final and not is_done else {}
+        self._mailbox.put(replace(snapshot, batches=batches))
+        self._raise_failure()
+
+    def has(self, run_id: str, mark: str) -> bool:
+        """Whether the run was mirrored to its end, which is at that mark."""
+        return self._done.get(run_id) == mark
 
     def close(self, rows: Sequence[RunRow]) -> None:
         """Lets the thread finish, for a bounded time, and log the comparison of all runs."""
-        with self._wake:
-            self._closing = list(rows)
-            self._wake.notify()
+        self._rows = list(rows)
+        self._mailbox.close()
         self._thread.join(self._close_timeout_s)
         if self._thread.is_alive():
             raise SinkError(f"W&B did not finish within {self._close_timeout_s:.0f} s; left behind")
-        if self._failure is not None:
-            raise SinkError(f"W&B failed: {self._failure}") from self._failure
+        self._raise_failure()
+
+    def is_behind(self, views: Iterable[RunView]) -> bool:
+        """Whether a run was not yet mirrored to the end that its ledger has."""
+        done = _read_done(self._done_path)
+        return any(done.get(view.run_id) != view.mark for view in views)
 
     @property
     def _done_path(self) -> Path:
         return self.folder / "mirrored.json"
+
+    def _raise_failure(self) -> None:
+        failure = self._mailbox.take_failure()
+        if failure is not None:
+            raise SinkError(f"W&B failed: {failure}") from failure
 
     def _check_login(self) -> None:
         # W&B would ask for a key on the terminal and wait.
@@ -150,32 +161,28 @@ class WandbSink:
             )
 
     def _work(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._mailbox or self._closing is not None)
-                snapshot = self._mailbox.popitem(last=False)[1] if self._mailbox else None
+        while (snapshot := self._mailbox.take()) is not None:
             try:
-                if snapshot is None:
-                    self._finish_all(self._closing or [])
-                    return
                 self._mirror(snapshot)
             except Exception as error:  # noqa: BLE001  a mirror's failure must stay in this thread
-                self._note_failure(error)
-                if snapshot is None:
-                    return
+                self._note_failure(error, snapshot)
             else:
                 self._num_failures = 0
+                self._mailbox.note_taken(snapshot)
+        try:
+            self._finish_all(self._rows)
+        except Exception as error:  # noqa: BLE001  as above
+            self._mailbox.note_failed(error)
 
-    def _note_failure(self, error: Exception) -> None:
-        with self._wake:
-            self._failure = error
-            self._num_failures += 1
-            if self._num_failures >= MAX_FAILURES:
-                self._mailbox.clear()
-                log.warning("W&B failed %d times in a row: no more mirroring", MAX_FAILURES)
+    def _note_failure(self, error: Exception, snapshot: RunSnapshot) -> None:
+        self._mailbox.note_failed(error, snapshot)
+        self._num_failures += 1
+        if self._num_failures == MAX_FAILURES:
+            self._mailbox.shut()
+            log.warning("W&B failed %d times in a row: no more mirroring", MAX_FAILURES)
 
     def _mirror(self, snapshot: RunSnapshot) -> None:
-        if snapshot.view.is_final and self._done.get(snapshot.run_id) == snapshot.mark:
+        if snapshot.view.is_final and self.has(snapshot.run_id, snapshot.mark):
             return
         mirror = self._mirrors.get(snapshot.run_id)
         if mirror is None:
@@ -189,8 +196,17 @@ class WandbSink:
             self._end(snapshot)
 
     def _end(self, snapshot: RunSnapshot) -> None:
-        mirror = self._mirrors.pop(snapshot.run_id)
-        mirror.run.finish(exit_code=int(snapshot.view.is_infrastructure))
+        import wandb
+
+        mirror = self._mirrors[snapshot.run_id]
+        for name in TABLES:
+            rows = shown(snapshot.table(name))
+            if rows.num_rows:
+                data = [[_plain(value) for value in row.values()] for row in rows.to_pylist()]
+                mirror.run.summary[name] = wandb.Table(columns=rows.column_names, data=data)
+        failed = snapshot.view.is_infrastructure or snapshot.view.is_invalid
+        del self._mirrors[snapshot.run_id]  # should finishing fail, the next try starts afresh
+        mirror.run.finish(exit_code=int(failed))
         self._done[snapshot.run_id] = snapshot.mark
         _write_done(self._done_path, self._done)
 
@@ -274,11 +290,29 @@ def flatten(tree: Mapping[str, object], *, prefix: str = "") -> dict[str, Value]
 
 
 def _points(snapshot: RunSnapshot) -> list[dict[str, Value]]:
-    """One point a graded submission and task, in the order of the verdicts."""
-    graded = [row for row in snapshot.submissions if row.graded_at and row.score is not None]
-    graded.sort(key=lambda row: str(row.graded_at))
+    """One point a verdict with a score, and one a look at the driver's use, in order."""
     is_multi = len(snapshot.view.tasks) > 1
-    return [_point(row, prefix=f"{row.task}/" if is_multi else "") for row in graded]
+    return [
+        _driver_point(point)
+        if isinstance(point, DriverPoint)
+        else _point(point, prefix=f"{point.task}/" if is_multi else "")
+        for point in snapshot.curve
+    ]
+
+
+def _driver_point(point: DriverPoint) -> dict[str, Value]:
+    use = point.use
+    fields: dict[str, Value] = {
+        "budget_used_s": point.budget_used_s,
+        "attempt": point.attempt,
+        "driver/calls": use.num_calls,
+        "driver/failed_calls": use.num_failed,
+        "driver/input_tokens": use.input_tokens,
+        "driver/output_tokens": use.output_tokens,
+        "driver/cached_tokens": use.cached_tokens,
+        "driver/cost_usd": use.cost_usd,
+    }
+    return _known(fields)
 
 
 def _point(row: SubmissionRow, *, prefix: str) -> dict[str, Value]:
@@ -288,12 +322,11 @@ def _point(row: SubmissionRow, *, prefix: str) -> dict[str, Value]:
         "attempt": row.attempt,
         f"{prefix}score": row.score,
         f"{prefix}best": row.best_so_far,
+        f"{prefix}improvement": row.improvement,
+        f"{prefix}within_noise": row.within_noise,
+        f"{prefix}is_invalid": row.is_invalid or None,
     }
-    if row.improvement is not None:
-        point[f"{prefix}improvement"] = row.improvement
-    if row.within_noise is not None:
-        point[f"{prefix}within_noise"] = row.within_noise
-    return point | {f"{prefix}metrics/{name}": value for name, value in row.metrics}
+    return _known(point | {f"{prefix}metrics/{name}": value for name, value in row.metrics})
 
 
 def _summary(view: RunView) -> dict[str, Value]:
@@ -302,6 +335,9 @@ def _summary(view: RunView) -> dict[str, Value]:
         "state": view.state.value,
         "end": None if view.end is None else view.end.value,
         "is_infrastructure": view.is_infrastructure,
+        "is_invalid": view.is_invalid,
+        "invalid_reason": view.invalid_reason or None,
+        "counts": view.counts,
         "num_attempts": view.num_attempts,
         "baseline_score": view.baseline,
         "best_score": view.best,
@@ -312,6 +348,7 @@ def _summary(view: RunView) -> dict[str, Value]:
         "num_failed": view.num_failed,
         "num_rejected": view.num_rejected,
         "duration_s": view.duration_s,
+        **_agent_summary(view),
     }
     if view.state is RunState.FINISHED:
         fields["final_budget_used_s"] = view.budget_used_s
@@ -323,6 +360,35 @@ def _summary(view: RunView) -> dict[str, Value]:
             fields[f"{name}/best_score"] = task.best
             fields[f"{name}/best_improvement"] = task.improvement
             fields[f"{name}/within_noise"] = task.within_noise
+    return _known(fields)
+
+
+def _agent_summary(view: RunView) -> dict[str, Value]:
+    """What agent and driver used, and what the audit says, by the names of table ``runs``."""
+    driver, agent, audit = view.driver_use, view.agent_use, view.audit
+    return {
+        "sandbox": view.sandbox or None,
+        "num_sessions": agent.num_sessions,
+        "driver_calls": driver.num_calls,
+        "driver_failed_calls": driver.num_failed,
+        "driver_failure": driver.last_failure or None,
+        "input_tokens": driver.input_tokens,
+        "output_tokens": driver.output_tokens,
+        "cached_tokens": driver.cached_tokens,
+        "cost_usd": driver.cost_usd,
+        "total_cost_usd": view.total_cost_usd,
+        "num_turns": agent.told.num_turns,
+        "num_tool_calls": agent.num_tool_calls if agent.num_events else None,
+        "num_revisions": view.num_revisions,
+        "mode_verdict": None if audit.verdict is None else audit.verdict.value,
+        "mode_methods": ", ".join(audit.methods) or None,
+        "audit_rules_version": audit.rules_version or None,
+        "num_findings": audit.num_findings,
+        "num_breaches": audit.num_breaches,
+    }
+
+
+def _known(fields: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in fields.items() if value is not None}
 
 

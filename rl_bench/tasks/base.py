@@ -7,7 +7,7 @@ An item that could not be evaluated is an outcome with a status, never a zero.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -152,6 +152,16 @@ class Task(Protocol):
 
         Raises:
             PreflightError: Data are missing; names what and where it comes from.
+        """
+        ...
+
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """The evaluation set's questions and answers: pairs of an item's id and one of its texts.
+
+        For audits, which look for them in an agent's files; no agent is ever given them.
+
+        Raises:
+            PreflightError: Data are missing.
         """
         ...
 

@@ -1,15 +1,14 @@
-"""Which class implements which ``kind`` of task.
+"""Which class implements which ``kind`` of task: this project's own, and those of plug-ins.
 
 Classes are named, not imported: a plan and a workspace must not pay for another task's imports.
 """
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError
+from rl_bench.plugins import TASKS, load_named
 from rl_bench.tasks.base import Task
 
 KINDS: Mapping[str, str] = {
@@ -27,13 +26,7 @@ def make_task(config: TaskConfig, *, cache: Path) -> Task:
     """Makes the task that a config describes; ``cache`` is where it may keep what it builds.
 
     Raises:
-        ConfigError: The kind is unknown.
+        ConfigError: The kind is unknown, or the plug-in that has it is broken.
     """
-    if config.kind not in KINDS:
-        raise ConfigError(
-            f"task {config.name}: kind '{config.kind}' does not exist",
-            cure=f"Choices: {', '.join(KINDS)}",
-        )
-    module, _, name = KINDS[config.kind].partition(":")
-    make = cast(Callable[..., Task], getattr(import_module(module), name))
-    return make(config, cache=cache)
+    make = load_named(TASKS, config.kind, KINDS, what=f"task {config.name}: kind")
+    return cast(Task, make(config, cache=cache))

@@ -13,11 +13,11 @@ which is read from the games (`envs.alfworld_dialect`). Both stand in the evalua
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from envs.alfworld_dialect import USAGE
-from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE
+from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE, load_game
 from envs.errors import EnvironmentBroken
 from envs.protocol_react import PROMPTS_FILE, prompts_path
 from envs.protocols import PROTOCOL_FILE, protocol_spec
@@ -193,11 +193,30 @@ class AlfworldTask:
             duration_s=time.monotonic() - started,
         )
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a game's id and a text: what a player reads first, and the room as data.
+
+        Raises:
+            PreflightError: Games are missing or broken.
+        """
+        from envs.alfworld import ALFWorldEnv
+
+        env = ALFWorldEnv(max_steps=1, cache_dir=str(self._games.translations))
+        try:
+            for game in self._games.evaluation():
+                observation, _ = env.reset(options={"game": str(game)})
+                yield _game_id(game), observation
+                yield _game_id(game), load_game(game)["pddl_problem"]
+        except EnvironmentBroken as error:
+            raise PreflightError(f"task {self.name}: {error}") from error
+        finally:
+            env.close()
+
     def episodes(self) -> list[Episode]:
         """The evaluation set as episodes, in its fixed order."""
         return [
             Episode(
-                episode_id="/".join(game.parts[-4:-1]),
+                episode_id=_game_id(game),
                 env_id=ENV_ID,
                 env_kwargs=self._env_kwargs(),
                 options={"game": str(game)},
@@ -233,6 +252,10 @@ class AlfworldTask:
                 cure="Install the pinned alfworld and textworld, and use games of an ALFWorld "
                 "release (2.1.1 and 2.1.2 are known)",
             ) from error
+
+
+def _game_id(game: Path) -> str:
+    return "/".join(game.parts[-4:-1])
 
 
 def _is_react(protocol: str) -> bool:

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from envs.protocol import ChatMessage
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench import plugins
+from rl_bench.errors import PreflightError
 from rl_bench.judges.base import FunctionSpec, JudgeReply, JudgeRequest
 
 _PACKAGE = "alpaca_eval"
@@ -31,7 +32,7 @@ _SLOT = re.compile(r"\{(instruction|output_1|output_2)\}")
 
 
 class AnnotatorKind(StrEnum):
-    """The names that a judge's config uses for them."""
+    """The names that a judge's config uses for this project's own."""
 
     WEIGHTED_LOGPROBS = "weighted_logprobs"
     """AlpacaEval 2.0's own: one token, and the probabilities of both candidates for it."""
@@ -85,25 +86,28 @@ def _filled(template: str, values: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: values[slot.group(1)], template)
 
 
-def annotator_kind(name: str) -> AnnotatorKind:
-    """The annotator of a name.
+def annotator_name(name: str) -> str:
+    """The same name, if it is one of an annotator.
 
     Raises:
-        ConfigError: There is none; tells the choices.
+        ConfigError: There is none, which tells the choices; or the plug-in that has it is broken.
     """
-    if name not in set(AnnotatorKind):
-        raise ConfigError(
-            f"AlpacaEval has no annotator '{name}'", cure=f"Choices: {', '.join(AnnotatorKind)}"
-        )
-    return AnnotatorKind(name)
+    plugins.load_annotator("alpacaeval", name, own=tuple(AnnotatorKind))
+    return name
 
 
-def load_annotator(kind: AnnotatorKind) -> Annotator:
-    """Reads an annotator from the installed package's files.
+def load_annotator(name: str) -> Annotator:
+    """An annotator: of a plug-in, or read from the installed package's files.
 
     Raises:
+        ConfigError: There is none, which tells the choices; or the plug-in that has it is broken.
         PreflightError: The package is missing, or its files are not as this version knows them.
     """
+    make = plugins.load_annotator("alpacaeval", name, own=tuple(AnnotatorKind))
+    return _read_annotator(AnnotatorKind(name)) if make is None else cast(Annotator, make())
+
+
+def _read_annotator(kind: AnnotatorKind) -> Annotator:
     folder = _package_folder() / "evaluators_configs"
     name = _PACKAGED[kind]
     try:

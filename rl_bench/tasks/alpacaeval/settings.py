@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from rl_bench.config import DataSource, JudgeConfig, TaskConfig
 from rl_bench.errors import ConfigError
-from rl_bench.tasks.alpacaeval.annotators import AnnotatorKind, annotator_kind
+from rl_bench.tasks.alpacaeval.annotators import annotator_name
 from rl_bench.tasks.alpacaeval.data import best_length_control
 from rl_bench.tasks.alpacaeval.winrate import LengthControl
 
@@ -55,7 +55,7 @@ class AlpacaEvalSettings:
 
     folder: Path | None
     judge: JudgeConfig
-    annotator: AnnotatorKind
+    annotator: str
     style: PromptStyle
     score: ScoreKind
     empty_output: EmptyOutput
@@ -96,7 +96,7 @@ class AlpacaEvalSettings:
         return cls(
             folder=config.data_path,
             judge=config.judge,
-            annotator=annotator_kind(config.judge.annotator),
+            annotator=annotator_name(config.judge.annotator),
             style=_choice(PromptStyle, config.protocol, key=f"task {name}: protocol"),
             score=_choice(
                 ScoreKind,
@@ -118,7 +118,7 @@ class AlpacaEvalSettings:
     @property
     def evaluator_version(self) -> str:
         """Annotator, judge, score, and by which method lengths are controlled."""
-        parts = [_REVISION, self.annotator.value, self.judge.model_id, self.score.value]
+        parts = [_REVISION, self.annotator, self.judge.model_id, self.score.value]
         if self.score is ScoreKind.LC_WIN_RATE:
             parts.append(self.length_control.value)
         if self.empty_output is EmptyOutput.JUDGE:

@@ -13,7 +13,7 @@ result above the task's limit. Source: https://github.com/tatsu-lab/alpaca_eval.
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -135,6 +135,12 @@ class AlpacaEvalTask:
         rows = builtin_instructions() if folder is None else read_instructions(folder)
         return tuple(rows[: self._config.num_eval])
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of an item's id and one of its texts; see `Task.evaluation_texts`."""
+        for row in self.eval_rows:
+            yield self._id(row), row.text
+            yield self._id(row), row.reference
+
     def _train_rows(self) -> list[TrainRow]:
         folder = self._settings.folder
         rows = builtin_train() if folder is None else read_train(folder, self._settings.train_file)
@@ -195,7 +201,10 @@ class AlpacaEvalTask:
         return verdicts, judged.usage
 
     def _item_id(self, pair: Pair) -> str:
-        return f"{self.name}-{pair.row.item:04d}"
+        return self._id(pair.row)
+
+    def _id(self, row: Instruction) -> str:
+        return f"{self.name}-{row.item:04d}"
 
     def _result(self, verdicts: Sequence[Verdict], usage: JudgeUsage, seconds: float) -> EvalResult:
         """The score is over judged items; it is void if there are too few of them to fit."""

@@ -16,11 +16,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, cast
 
 from envs.answer_match import SET_ANSWER
 from envs.protocol import ChatMessage
-from rl_bench.errors import ConfigError
 from rl_bench.judges.base import JudgeReply, JudgeRequest
+from rl_bench.plugins import load_annotator
 from rl_bench.tasks.deepsearchqa.data import Row
 
 MAX_RESPONSE_CHARS = 4000
@@ -85,23 +86,43 @@ class Vote:
     rating: Rating | None = None
 
 
-def get_annotator(name: str) -> Annotator:
+class OtherAnnotator(Protocol):
+    """An annotator of a plug-in."""
+
+    @property
+    def name(self) -> str:
+        """The name that a judge's config uses for it."""
+        ...
+
+    def request(self, row: Row, *, item_id: str, response: str) -> JudgeRequest:
+        """The question to the judge whether ``response`` answers ``row``."""
+        ...
+
+    def parse(self, reply: JudgeReply) -> Vote:
+        """Reads the answer.
+
+        Raises:
+            ValueError: It is no vote.
+        """
+        ...
+
+
+def get_annotator(name: str) -> Annotator | OtherAnnotator:
     """The annotator of that name.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none, or the plug-in that has it is broken.
     """
-    try:
-        return Annotator(name)
-    except ValueError as error:
-        raise ConfigError(
-            f"judge annotator '{name}' does not exist for deepsearchqa",
-            cure=f"Choices: {', '.join(Annotator)}",
-        ) from error
+    make = load_annotator("deepsearchqa", name, own=tuple(Annotator))
+    return Annotator(name) if make is None else cast(OtherAnnotator, make())
 
 
-def make_request(annotator: Annotator, row: Row, *, item_id: str, response: str) -> JudgeRequest:
+def make_request(
+    annotator: Annotator | OtherAnnotator, row: Row, *, item_id: str, response: str
+) -> JudgeRequest:
     """The question to the judge whether ``response`` answers ``row``."""
+    if not isinstance(annotator, Annotator):
+        return annotator.request(row, item_id=item_id, response=response)
     system, ask = (
         (_OFFICIAL_SYSTEM, _OFFICIAL)
         if annotator is Annotator.OFFICIAL
@@ -172,6 +193,11 @@ def parse_rating(reply: JudgeReply) -> Vote:
         num_found=num_found, num_missed=len(details) - num_found, num_extra=len(_texts(extra))
     )
     return Vote(is_correct=rating.category is Category.FULLY_CORRECT, rating=rating)
+
+
+def parser_of(annotator: Annotator | OtherAnnotator) -> Callable[[JudgeReply], Vote]:
+    """What reads its answers."""
+    return PARSERS[annotator] if isinstance(annotator, Annotator) else annotator.parse
 
 
 PARSERS: Mapping[Annotator, Callable[[JudgeReply], Vote]] = {

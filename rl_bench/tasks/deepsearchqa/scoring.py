@@ -15,12 +15,13 @@ from rl_bench.judges.noise import noise_metrics
 from rl_bench.tasks.base import ItemOutcome, ItemStatus
 from rl_bench.tasks.deepsearchqa.data import Row
 from rl_bench.tasks.deepsearchqa.judging import (
-    PARSERS,
     Annotator,
     Category,
+    OtherAnnotator,
     Rating,
     Vote,
     make_request,
+    parser_of,
 )
 
 NO_ANSWER = "no_answer"
@@ -57,8 +58,8 @@ async def judge_answers(
     *,
     rows: Sequence[Row],
     judge: Judge,
-    annotator: Annotator,
-    beside: Annotator | None = None,
+    annotator: Annotator | OtherAnnotator,
+    beside: Annotator | OtherAnnotator | None = None,
     repeat: int = 0,
 ) -> Judging:
     """Asks ``judge`` about every answer.
@@ -127,22 +128,23 @@ def official_metrics(votes: Sequence[Votes[Vote]], *, num_items: int) -> dict[st
 
 async def _ask(
     judge: Judge,
-    annotator: Annotator,
+    annotator: Annotator | OtherAnnotator,
     *,
     items: Sequence[ItemOutcome],
     rows: Sequence[Row],
     repeat: int,
 ) -> Judged[Vote]:
+    name = annotator.value if isinstance(annotator, Annotator) else annotator.name
     requests = [
         make_request(
             annotator,
             rows[number],
-            item_id=f"{items[number].item_id}/{annotator}",
+            item_id=f"{items[number].item_id}/{name}",
             response=answer_of(items[number]),
         )
         for number in _asked(items)
     ]
-    return await judge.ask(requests, parse=PARSERS[annotator], repeat=repeat)
+    return await judge.ask(requests, parse=parser_of(annotator), repeat=repeat)
 
 
 def _asked(items: Sequence[ItemOutcome]) -> list[int]:

@@ -13,7 +13,7 @@ environment of the evaluation.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -191,6 +191,15 @@ class DeepSearchQATask:
         """The evaluation set, in its fixed order."""
         return tuple(self._data.rows("eval"))
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of an item's id and one of its texts; see `Task.evaluation_texts`."""
+        for row in self.eval_rows:
+            yield self._id(row), row.problem
+            yield self._id(row), row.answer
+
+    def _id(self, row: Row) -> str:
+        return f"{self.name}-{row.index:04d}"
+
     async def evaluate(self, context: EvalContext) -> EvalResult:
         """Plays the questions, then has the answers judged.
 
@@ -257,7 +266,7 @@ class DeepSearchQATask:
         }
         return [
             Episode(
-                episode_id=f"{self.name}-{row.index:04d}",
+                episode_id=self._id(row),
                 env_id=ENV_ID,
                 env_kwargs=env_kwargs,
                 options={

@@ -8,7 +8,7 @@ setting (Agent² RL-Bench: OpenCompass ``gsm8k_gen_1d7fe4``, 1,319 test rows) is
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -135,6 +135,15 @@ class GSM8KTask:
             )
         return Prompts(self._settings, [rows[number] for number in shots])
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of an item's id and one of its texts; see `Task.evaluation_texts`."""
+        for index, row in enumerate(self.eval_rows):
+            yield self._item_id(index), row.question
+            yield self._item_id(index), row.answer
+
+    def _item_id(self, index: int) -> str:
+        return f"{self.name}-{index:04d}"
+
     @property
     def _rule(self) -> AnswerRule:
         return RULES[self._settings.rule]
@@ -163,7 +172,7 @@ class GSM8KTask:
         )
         seconds = time.monotonic() - started
         items = [
-            self._outcome(f"{self.name}-{index:04d}", row, completion, duration_s=seconds)
+            self._outcome(self._item_id(index), row, completion, duration_s=seconds)
             for index, (row, completion) in enumerate(zip(rows, completions, strict=True))
         ]
         answered = sum(item.detail["prediction"] is not None for item in items)

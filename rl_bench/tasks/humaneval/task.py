@@ -8,7 +8,7 @@ evaluated, rows 0-81 for training.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -135,6 +135,15 @@ class HumanEvalTask:
     def eval_rows(self) -> Sequence[Row]:
         """The evaluated rows, in their fixed order."""
         return tuple(self._all_rows[NUM_TRAIN:][: self._config.num_eval])
+
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of an item's id and one of its texts; see `Task.evaluation_texts`.
+
+        A solution alone is left out: a few lines of plain code can be anybody's.
+        """
+        for row in self.eval_rows:
+            yield row.task_id, row.prompt
+            yield row.task_id, row.test
 
     @property
     def _train_rows(self) -> Sequence[Row]:

@@ -10,13 +10,14 @@ version names the model and its version, or the stand-in that is used without on
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from envs.errors import EnvironmentBroken
 from envs.protocols import PROTOCOL_FILE, protocol_spec
 from envs.webshop_expert import expert_actions
+from envs.webshop_goals import Goal
 from envs.webshop_nouns import get_tagger, tagger_label
 from envs.webshop_session import Session
 from envs.webshop_shop import GOALS_FILE, Shop
@@ -161,6 +162,12 @@ class WebShopTask:
             duration_s=time.monotonic() - started,
         )
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        """Pairs of an item's id and one of its texts; see `Task.evaluation_texts`."""
+        for index, goal in enumerate(self._data.evaluation()):
+            yield _episode_id(index, goal), goal.text
+            yield _episode_id(index, goal), goal.wording
+
     def episodes(self) -> list[Episode]:
         """The evaluation set as episodes, in its fixed order."""
         kwargs = asdict(self._data.shop_settings("eval")) | {
@@ -169,7 +176,7 @@ class WebShopTask:
         }
         return [
             Episode(
-                episode_id=f"{index:03d}-{goal.asin}",
+                episode_id=_episode_id(index, goal),
                 env_id=ENV_ID,
                 env_kwargs=kwargs,
                 options={"episode": index},
@@ -208,6 +215,10 @@ class WebShopTask:
                 cure="Catalogue and instructions must be of one data set, and the packages nltk, "
                 "regex and thefuzz as pinned",
             )
+
+
+def _episode_id(index: int, goal: Goal) -> str:
+    return f"{index:03d}-{goal.asin}"
 
 
 def _metrics(items: Sequence[ItemOutcome]) -> Mapping[str, float]:

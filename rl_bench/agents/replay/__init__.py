@@ -1,0 +1,1 @@
+"""The replay agent: does again what a recorded run did; depends on nothing of the runner."""

@@ -1,0 +1,1 @@
+"""The provider APIs that the scripted driver speaks, one module each."""
