@@ -1,10 +1,16 @@
 """Environments of the interactive tasks, as Gymnasium environments over text.
 
-Importing this package registers them by name and imports none of them: no engine, torch or Ray is
-loaded until `gymnasium.make` is called.
+Importing this package makes Gymnasium know them by name, those of plug-ins too, and imports none of
+them: no engine, torch or Ray is loaded until `gymnasium.make` is called. Gymnasium itself is not
+imported either, since what only plans needs none of it: the names are registered as soon as both
+this package and Gymnasium are imported, in whichever order.
 """
 
-import gymnasium
+from collections.abc import Callable
+from typing import Any
+
+from envs.after_import import after_import
+from envs.plugins import environment_makers
 
 _ENTRY_POINTS = {
     "rl_bench/ALFWorld-v0": "envs.alfworld:ALFWorldEnv",
@@ -12,6 +18,17 @@ _ENTRY_POINTS = {
     "rl_bench/WebShop-v0": "envs.webshop:WebShopEnv",
 }
 
-for _env_id, _entry_point in _ENTRY_POINTS.items():
-    if _env_id not in gymnasium.registry:
-        gymnasium.register(id=_env_id, entry_point=_entry_point, disable_env_checker=True)
+
+def _register() -> None:
+    import gymnasium
+
+    makers: dict[str, Callable[..., Any] | str] = {
+        **_ENTRY_POINTS,
+        **environment_makers(_ENTRY_POINTS),
+    }
+    for env_id, entry_point in makers.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(id=env_id, entry_point=entry_point, disable_env_checker=True)
+
+
+after_import("gymnasium", _register)

@@ -6,7 +6,9 @@ one string that crosses processes; `protocol_spec` makes such a string.
 
 import json
 from collections.abc import Callable, Mapping
+from typing import cast
 
+from envs.plugins import PROTOCOLS, find_entry, names_in
 from envs.protocol import PromptProtocol
 from envs.protocol_chat import ChatProtocol
 from envs.protocol_react import ReactProtocol
@@ -31,21 +33,32 @@ def get_protocol(name: str, **settings: str) -> PromptProtocol:
     """Makes a protocol.
 
     Args:
-        name: One of the names above, optionally followed by a colon and settings as a JSON object.
+        name: One of the names above or of a plug-in's, optionally followed by a colon and settings
+            as a JSON object.
         settings: The protocol's own settings; they win over those in ``name``.
 
     Raises:
         ValueError: The name or a setting is unknown; tells the choices.
         FileNotFoundError: A file that the protocol needs is missing; tells where to get it.
+        PluginBroken: The plug-in that has it is broken.
     """
     kind, _, text = name.partition(":")
-    if kind not in _MAKERS:
-        raise ValueError(f"unknown prompt protocol {kind!r}; choices: {', '.join(_MAKERS)}")
+    make = _maker(kind)
     given = json.loads(text) if text else {}
     try:
-        return _MAKERS[kind](**{**given, **settings})
+        return make(**{**given, **settings})
     except TypeError as error:
         raise ValueError(f"prompt protocol {kind}: {error}") from error
+
+
+def _maker(kind: str) -> Callable[..., PromptProtocol]:
+    entry = find_entry(PROTOCOLS, kind, own=_MAKERS)
+    if entry is not None:
+        return cast(Callable[..., PromptProtocol], entry.load())
+    if kind not in _MAKERS:
+        choices = ", ".join(names_in(PROTOCOLS, _MAKERS))
+        raise ValueError(f"unknown prompt protocol {kind!r}; choices: {choices}")
+    return _MAKERS[kind]
 
 
 def protocol_spec(name: str, **settings: str) -> str:

@@ -1,15 +1,16 @@
 """The search back-ends by name.
 
 ``serpapi``, ``serper``, ``tavily`` and ``brave`` need the user's key, ``duckduckgo`` the package
-``ddgs``, ``bm25`` a corpus on this machine; ``none`` is no search at all.
+``ddgs``, ``bm25`` a corpus on this machine; ``none`` is no search at all. Plug-ins add services of
+their own.
 """
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from envs.errors import EnvironmentBroken
+from envs.plugins import SEARCH, load_or_own, names_in
 from envs.search.base import SearchBackend
 from envs.search.cached import CachedSearch
 from envs.text_store import TextStore
@@ -27,14 +28,19 @@ SERVICES: Mapping[str, str] = {
 }
 """Services with a key: name to ``module:class`` of the wire format."""
 DUCKDUCKGO = "duckduckgo"
-NETWORKED = (*SERVICES, DUCKDUCKGO)
+NETWORKED = names_in(SEARCH, (*SERVICES, DUCKDUCKGO))
 """Back-ends that ask others, and so wait, may fail, and are worth a cache."""
 NAMES = (*NETWORKED, OFFLINE, NONE)
 
 
 def key_variable(name: str) -> str:
-    """The environment variable with the key of back-end ``name``; empty if it needs none."""
-    return str(getattr(_load(SERVICES[name]), "key_variable")) if name in SERVICES else ""  # noqa: B009
+    """The environment variable with the key of back-end ``name``; empty if it needs none.
+
+    Raises:
+        PluginBroken: The plug-in that has it is broken.
+    """
+    make = load_or_own(SEARCH, name, SERVICES)
+    return "" if make is None else str(getattr(make, "key_variable"))  # noqa: B009
 
 
 def make_search(
@@ -62,6 +68,7 @@ def make_search(
     Raises:
         ValueError: An unknown name, or arguments that do not fit it.
         EnvironmentBroken: There is no such corpus.
+        PluginBroken: The plug-in that has it is broken.
     """
     if name not in NAMES:
         raise ValueError(f"unknown search back-end {name!r}; choices: {', '.join(NAMES)}")
@@ -86,9 +93,6 @@ def _make_networked(name: str, *, num_results: int, url: str) -> SearchBackend:
         return DuckDuckGoSearch(num_results=num_results, url=url)
     from envs.search.http import HttpSearch
 
-    return HttpSearch(_load(SERVICES[name])(), num_results=num_results, url=url)
-
-
-def _load(entry: str) -> Callable[[], "Service"]:
-    module, _, name = entry.partition(":")
-    return cast(Callable[[], "Service"], getattr(import_module(module), name))
+    service = cast("Callable[[], Service] | None", load_or_own(SEARCH, name, SERVICES))
+    assert service is not None, name
+    return HttpSearch(service(), num_results=num_results, url=url)

@@ -9,51 +9,30 @@ is left alone. Elsewhere say ``gymnasium.make("envs:rl_bench/ALFWorld-v0")``, or
 
 import importlib
 import importlib.util
-import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-
-class _GymnasiumFinder(MetaPathFinder):
-    """Steps aside once asked for ``gymnasium``, having attached the import of ``envs`` to it."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != "gymnasium":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _ThenEnvs(spec.loader)
-        return spec
+_ENVS = __file__.removesuffix("startup/sitecustomize.py")
 
 
-class _ThenEnvs(Loader):
-    """Loads a module by its own loader, then imports ``envs``."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        if _is_ours(importlib.util.find_spec("envs")):
-            importlib.import_module("envs")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)  # e.g. get_data, get_source
-
-
-def _is_ours(spec: ModuleSpec | None) -> bool:
+def _import_envs() -> None:
     from pathlib import Path
 
-    ours = Path(__file__).resolve().parents[1] / "__init__.py"
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == ours
+    spec = importlib.util.find_spec("envs")
+    ours = Path(_ENVS, "__init__.py").resolve()
+    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == ours:
+        importlib.import_module("envs")
 
 
-sys.meta_path.insert(0, _GymnasiumFinder())
+def _load_after_import() -> ModuleType:
+    """`envs.after_import` by its path, since the name ``envs`` may be the program's own."""
+    spec = importlib.util.spec_from_file_location(
+        "rl_bench_after_import", f"{_ENVS}after_import.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_load_after_import().after_import("gymnasium", _import_envs)
