@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actors.ray_runtime import ray_runtime
 from rl_bench.checkpoint import check_submission, content_hash, inspect
+from rl_bench.endpoint.served import ServedModel, ask_served, identity
 from rl_bench.errors import PreflightError, SubmissionError
 from rl_bench.evaluation import EvaluationPlan, EvaluationRecord, save_record
 from rl_bench.evaluation_view import EvaluationProgress, show_records
@@ -19,8 +20,8 @@ from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
 from rl_bench.grading_status import GradingStatus
 from rl_bench.models.base import resolve_model
-from rl_bench.run_view import score_of
 from rl_bench.summary import EXIT_INCOMPLETE, EXIT_OK
+from rl_bench.task_view import score_of
 
 
 def run_evaluation(plan: EvaluationPlan) -> int:
@@ -30,17 +31,24 @@ def run_evaluation(plan: EvaluationPlan) -> int:
         0 only if every task has a score.
 
     Raises:
-        PreflightError: The name is taken, or the model or checkpoint cannot be graded.
+        PreflightError: The name is taken, or the model or checkpoint cannot be graded, or the
+            model is not served where it should be.
         GraderError: Ray could not start.
         SinkError: A verdict could not be kept.
     """
     names = [task.name for task in plan.tasks]
     with EvaluationProgress(names) as progress:
-        progress.say(f"base model {plan.model.name}: preparing")
-        base = resolve_model(plan.model, cache=plan.experiment.paths.cache)
-        jobs = _jobs(plan, folder=_checked(plan, base=base))
+        if plan.endpoint is None:
+            progress.say(f"base model {plan.model.name}: preparing")
+            base = resolve_model(plan.model, cache=plan.experiment.paths.cache)
+            folder = _checked(plan, base=base)
+            served, jobs = None, _jobs(plan, folder=folder, digest=content_hash(folder))
+        else:
+            progress.say(f"asking {plan.endpoint.base_url} for {plan.endpoint.model_id}")
+            served = ask_served(plan.endpoint)
+            jobs = _jobs(plan, folder=Path(), digest=identity(plan.endpoint))
         _claim(plan)
-        book = _Book(plan=plan, progress=progress)
+        book = _Book(plan=plan, progress=progress, served=served)
         progress.say(f"starting Ray and the graders; results go to {plan.paths.root}")
         with ray_runtime(plan.experiment.cluster):
             from actors.evaluation_loop import grade_all
@@ -58,6 +66,7 @@ class _Book:
 
     plan: EvaluationPlan
     progress: EvaluationProgress
+    served: ServedModel | None
     records: list[EvaluationRecord] = field(default_factory=list)
 
     def begin(self, job: GradeJob) -> None:
@@ -67,9 +76,10 @@ class _Book:
         record = EvaluationRecord(
             name=self.plan.name,
             time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-            model=job.model,
-            checkpoint=str(job.snapshot),
-            content_hash=job.content_hash,
+            model=job.model if self.served is None or self.plan.names_model else None,
+            checkpoint=str(job.snapshot) if self.served is None else "",
+            content_hash=job.content_hash if self.served is None else "",
+            served=self.served,
             task=job.tasks[0],
             grader=self.plan.experiment.grader,
             evaluation=evaluation,
@@ -109,9 +119,8 @@ def _checked(plan: EvaluationPlan, *, base: Path) -> Path:
     return plan.checkpoint
 
 
-def _jobs(plan: EvaluationPlan, *, folder: Path) -> list[GradeJob]:
+def _jobs(plan: EvaluationPlan, *, folder: Path, digest: str) -> list[GradeJob]:
     """One a task, each a baseline's: graded as often as the task says."""
-    digest = content_hash(folder)
     return [
         GradeJob(
             run_id=f"{plan.name}/{spec.tasks[0].name}",

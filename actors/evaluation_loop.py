@@ -39,15 +39,20 @@ class Watcher(Protocol):
 def grade_all(jobs: Sequence[GradeJob], *, plan: EvaluationPlan, watcher: Watcher) -> None:
     """Grades jobs of one task each, in order; ends the engines also when it is interrupted."""
     config = plan.experiment.grader
-    grading = start_grading(config, cache=plan.experiment.paths.cache, logs=plan.paths.logs)
+    grading = start_grading(
+        config,
+        cache=plan.experiment.paths.cache,
+        logs=plan.paths.logs,
+        cluster=plan.experiment.cluster,
+    )
     grade = RemoteGrade(grading.pool)
-    look = StatusPoll(grading.graders).look
+    look = StatusPoll(list(grading.graders.values())).look
     try:
         asyncio.run(
             grade_each(grade, jobs, num_at_once=config.num_graders, watcher=watcher, look=look)
         )
     finally:
-        closing = [grader.close.remote() for grader in grading.graders]
+        closing = [grader.close.remote() for grader in grading.graders.values()]
         ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
 
 

@@ -11,16 +11,23 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
+from actors.shorthand import (
+    Receiver,
+    Sender,
+    ShortAnswer,
+    ShortRequest,
+    read_answer,
+    shorten_answer,
+)
 from rl_bench.engine.base import Completion, GenerationRequest, OnCompletion
 from rl_bench.errors import GraderError, RlBenchError
 
-Asked: TypeAlias = list[tuple[int, GenerationRequest]]
-"""Requests by the asker's own numbers."""
-Answered: TypeAlias = list[tuple[int, Completion | RlBenchError]]
+Asked: TypeAlias = list[ShortRequest]
+Answered: TypeAlias = list[ShortAnswer]
 
 LINGER_S = 0.001
 """An engine's step answers several requests at once; waiting this long finds them together."""
-MAX_WAITING = 8
+MAX_WAITING = 16
 """More requests than these are handed over before the turn ends, so that the engine goes on."""
 
 
@@ -52,7 +59,8 @@ class AnswerDesk:
         tray = self._trays.setdefault(asker, _Tray())
         if asked:
             tray.num_open += len(asked)
-            task = asyncio.create_task(self._answer(tray, asked))
+            requests = {short.number: tray.receiver.read(short) for short in asked}
+            task = asyncio.create_task(self._answer(tray, requests))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         while tray.num_open and not tray.answers and not self._is_closed:
@@ -72,8 +80,7 @@ class AnswerDesk:
         for tray in self._trays.values():
             tray.changed.set()
 
-    async def _answer(self, tray: "_Tray", asked: Asked) -> None:
-        left = dict(asked)
+    async def _answer(self, tray: "_Tray", left: dict[int, GenerationRequest]) -> None:
         numbers = list(left)
 
         def put(index: int, answer: Completion | RlBenchError) -> None:
@@ -95,11 +102,12 @@ class _Tray:
 
     def __init__(self) -> None:
         self.answers: Answered = []
+        self.receiver = Receiver()
         self.num_open = 0
         self.changed = asyncio.Event()
 
     def put(self, number: int, answer: Completion | RlBenchError) -> None:
-        self.answers.append((number, answer))
+        self.answers.append(shorten_answer(number, answer))
         self.changed.set()
 
     def take(self) -> Answered:
@@ -119,25 +127,37 @@ class Asker:
     def __init__(self, exchange: Callable[[Asked], Awaitable[Answered]]) -> None:
         self._exchange = exchange
         self._numbers = itertools.count()
+        self._sender = Sender()
         self._waiting: Asked = []
         self._open: dict[int, asyncio.Future[Completion]] = {}
         self._num_calls = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+    async def generate(
+        self, requests: Sequence[GenerationRequest], *, conversation: str | None = None
+    ) -> list[Completion]:
         """Completions in order.
+
+        Args:
+            requests: What to ask.
+            conversation: Names an episode: of each of its prompts only what is new is sent.
 
         Raises:
             GraderError: The grader was lost, or the evaluation is over.
             SubmissionError: The checkpoint cannot be asked, through its own fault.
         """
-        return list(await asyncio.gather(*map(self._ask, requests)))
+        asked = [self._ask(request, conversation) for request in requests]
+        if len(asked) == 1:
+            return [await asked[0]]
+        return list(await asyncio.gather(*asked))
 
-    def _ask(self, request: GenerationRequest) -> "asyncio.Future[Completion]":
+    def _ask(
+        self, request: GenerationRequest, conversation: str | None
+    ) -> "asyncio.Future[Completion]":
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         answer = self._open[number] = loop.create_future()
-        self._waiting.append((number, request))
+        self._waiting.append(self._sender.shorten(number, request, conversation=conversation))
         if len(self._waiting) == 1:
             loop.call_soon(self._hand_over)
         elif len(self._waiting) >= MAX_WAITING:
@@ -157,20 +177,24 @@ class Asker:
 
     async def _turn(self, asked: Asked) -> None:
         try:
-            answered = await self._exchange(asked)
+            for answer in await self._exchange(asked):
+                self._settle(answer[0], read_answer(answer))
         except RlBenchError as error:
-            answered = [(number, error) for number in self._open]
+            self._fail(error)
         # Nobody will ever be answered: whatever the reason is, those who wait must be told.
         except Exception as error:  # noqa: BLE001
-            told = GraderError(f"{type(error).__name__}: {error}")
-            answered = [(number, told) for number in self._open]
-        for number, answer in answered:
-            self._settle(number, answer)
+            self._fail(GraderError(f"{type(error).__name__}: {error}"))
         self._num_calls -= 1
         if self._open and not self._num_calls:  # somebody must go on waiting
             self._call([])
 
+    def _fail(self, error: RlBenchError) -> None:
+        for number in list(self._open):
+            self._settle(number, error)
+        self._sender.forget()
+
     def _settle(self, number: int, answer: Completion | RlBenchError) -> None:
+        self._sender.answered(number)
         future = self._open.pop(number, None)
         if future is None or future.done():
             return

@@ -3,6 +3,9 @@
 Ray reads its environment once, when it is imported, so nothing here imports it at module level, and
 `ray_runtime` is entered (or `set_environment` called) before anything does. A Ray that is started
 here listens on loopback only and asks for a token that this process alone hands to its workers.
+
+Ray gives its own processes 30 s to come up, which a busy machine may not grant. So starts on one
+machine take turns, and one that was only too slow is made again.
 """
 
 import logging
@@ -10,12 +13,25 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
+
+import psutil
+from filelock import FileLock, Timeout
 
 from rl_bench.config import ClusterConfig
 from rl_bench.errors import GraderError
+
+NUM_STARTS = 4
+"""How often Ray is started on this machine before that is given up."""
+TOO_SLOW_S = 15.0
+"""A start that fails later than this lacked time; one that fails sooner would fail again."""
+TURN_LIMIT_S = 900.0
+"""So long a start waits for others on this machine."""
 
 
 def set_environment(config: ClusterConfig) -> None:
@@ -68,17 +84,51 @@ def _connect(config: ClusterConfig) -> None:
     import ray
 
     if config.address is None:
-        ray.init(
-            num_cpus=config.num_cpus,
-            num_gpus=config.num_gpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
-            _system_config={"enable_metrics_collection": False},
-        )
+        with _turn():
+            _start(config)
     else:
         ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
+
+
+def _start(config: ClusterConfig) -> None:
+    """Starts Ray here; again if it was too slow, and without what the slow start left."""
+    import ray
+
+    others = set(psutil.Process().children(recursive=True))
+    for tries_left in reversed(range(NUM_STARTS)):
+        started = time.monotonic()
+        try:
+            ray.init(
+                num_cpus=config.num_cpus,
+                num_gpus=config.num_gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+                _system_config={"enable_metrics_collection": False},
+            )
+        # Ray raises a bare Exception for it.
+        except Exception:
+            if not tries_left or time.monotonic() - started < TOO_SLOW_S:
+                raise
+            ray.shutdown()
+            for process in set(psutil.Process().children(recursive=True)) - others:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        else:
+            return
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One start at a time on this machine, of this user; after `TURN_LIMIT_S` all the same."""
+    turn = FileLock(Path(tempfile.gettempdir()) / f"rl_bench-ray-start-{os.getuid()}.lock")
+    with suppress(Timeout, OSError):
+        turn.acquire(timeout=TURN_LIMIT_S)
+    try:
+        yield
+    finally:
+        turn.release()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -105,8 +105,9 @@ class _Watchdog:
     """Ends this process when a guarded call takes too long, after naming the episode.
 
     A thread of ours cannot run while a call keeps the interpreter to itself, as a regular
-    expression may. For calls made in the event loop, one at a time, there is therefore also the
-    interpreter's own timer, which needs no interpreter.
+    expression may. So the thread also winds up the interpreter's own timer, which needs no
+    interpreter, again and again: if the thread cannot, the timer ends the process. What it writes
+    goes to the file of the episode whose call is running in the event loop.
     """
 
     def __init__(self, timeout_s: float, hung_dir: Path) -> None:
@@ -116,6 +117,10 @@ class _Watchdog:
         self._started: dict[int, tuple[str, float]] = {}
         # Kept open: an episode is guarded at every step, and opening a file takes longer than one.
         self._open_file = lru_cache(maxsize=MAX_OPEN_FILES)(partial(Path.open, mode="ab"))
+        self._nowhere = os.open(os.devnull, os.O_WRONLY)
+        self._written_to = os.dup(self._nowhere)
+        self._winding = threading.Lock()
+        self._is_wound = False
         threading.Thread(target=self._watch, name="env-watchdog", daemon=True).start()
 
     @contextlib.contextmanager
@@ -123,7 +128,10 @@ class _Watchdog:
         ticket = next(self._tickets)  # two evaluations may be playing the same episode
         self._started[ticket] = (episode_id, time.monotonic())
         try:
-            with self._timer(episode_id) if _in_event_loop() else contextlib.nullcontext():
+            if _in_event_loop():
+                with self._timer(episode_id):
+                    yield
+            else:
                 yield
         finally:
             del self._started[ticket]
@@ -132,13 +140,30 @@ class _Watchdog:
     def _timer(self, episode_id: str) -> Iterator[None]:
         """Lets the interpreter's timer do what `_watch` would have done a little earlier."""
         file = self._open_file(_hung_file(self._hung_dir, episode_id))
-        faulthandler.dump_traceback_later(self._timeout_s + _GRACE_S, exit=True, file=file)
+        os.dup2(file.fileno(), self._written_to, inheritable=False)
+        if not self._is_wound:
+            with self._winding:
+                self._wind()
         try:
             yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            os.dup2(self._nowhere, self._written_to, inheritable=False)
+
+    def _wind(self) -> None:
+        """The process ends this long after the last call of this method."""
+        faulthandler.dump_traceback_later(
+            self._timeout_s + _GRACE_S, exit=True, file=self._written_to
+        )
+        self._is_wound = True
+
+    def _unwind(self) -> None:
+        self._is_wound = False
+        faulthandler.cancel_dump_traceback_later()
+        if self._started:  # a call that began meanwhile may have found the timer wound
+            self._wind()
 
     def _watch(self) -> None:
+        seen = 0
         while True:
             time.sleep(min(1.0, self._timeout_s / 4))
             now = time.monotonic()
@@ -146,6 +171,14 @@ class _Watchdog:
                 if now - started > self._timeout_s:
                     mark_hung(self._hung_dir, episode_id)
                     os._exit(HUNG_EXIT_CODE)
+            before, seen = seen, next(self._tickets)
+            if self._is_wound:
+                with self._winding:
+                    # Unwound when idle: a process that is stopped for a while does no wrong.
+                    if self._started or seen > before + 1:
+                        self._wind()
+                    else:
+                        self._unwind()
 
 
 def _in_event_loop() -> bool:
@@ -162,6 +195,7 @@ def mark_hung(hung_dir: Path, episode_id: str) -> None:
         file.write(b".")
 
 
+@lru_cache(maxsize=MAX_OPEN_FILES)
 def _hung_file(hung_dir: Path, episode_id: str) -> Path:
     return hung_dir / hashlib.sha256(episode_id.encode()).hexdigest()[:24]
 

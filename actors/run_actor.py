@@ -1,6 +1,6 @@
-"""A run in a process of its own.
+"""Runs in a process of their own, one after the other.
 
-A plain class; `actors.factory` makes it a Ray actor that holds the run's CPUs and GPUs. All that
+A plain class; `actors.factory` makes it a Ray actor that holds a run's CPUs and GPUs. All that
 happens in a run is in `rl_bench.run`; this only gives it remote services.
 """
 
@@ -21,21 +21,23 @@ class RunFactory(Protocol):
 
 
 class RunActor:
-    """Carries out one attempt at one run."""
+    """Carries out attempts at runs, one at a time."""
 
-    def __init__(
-        self, run_id: str, *, make_run: RunFactory, pool: Handle, recorder: Handle
-    ) -> None:
-        self._run_id = run_id
+    def __init__(self, *, pool: Handle, recorder: Handle) -> None:
+        self._grade = RemoteGrade(pool)
         self._recorder = recorder
-        self._run = make_run(grade=RemoteGrade(pool), on_entry=self._tell)
 
-    def __repr__(self) -> str:
-        return f"RunActor({self._run_id})"
+    def execute(
+        self, run_id: str, *, make_run: RunFactory, attempt: int, is_last: bool
+    ) -> tuple[RunEnd, bool]:
+        """Runs to the end; every failure of the run is a `RunEnd`, not an exception.
 
-    def execute(self, *, attempt: int, is_last: bool) -> RunEnd:
-        """Runs to the end; every failure of the run is a `RunEnd`, not an exception."""
-        return self._run.execute(attempt=attempt, is_last=is_last)
+        Returns:
+            How it ended, and whether that is final.
+        """
 
-    def _tell(self, entry: Entry) -> None:
-        self._recorder.record.remote(self._run_id, [entry])
+        def tell(entry: Entry) -> None:
+            self._recorder.record.remote(run_id, [entry])
+
+        run = make_run(grade=self._grade, on_entry=tell)
+        return run.execute(attempt=attempt, is_last=is_last), run.is_final

@@ -33,23 +33,30 @@ class StatusPoll:
         poll_s: float = POLL_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._graders = tuple(graders)
         self._poll_s = poll_s
         self._clock = clock
         self._next_s = clock()
-        self._asked: dict[ray.ObjectRef[Any], int] = {}
-        self._answers: dict[int, GradingStatus | None] = {}
+        self._asked: dict[ray.ObjectRef[Any], str] = {}
+        self._answers: dict[str, GradingStatus | None] = {}
+        self.watch(graders)
+
+    def watch(self, graders: Sequence[Handle]) -> None:
+        """Looks at these from now on; what others said is forgotten."""
+        self._graders = {grader._actor_id.hex(): grader for grader in graders}
+        self._answers = {key: said for key, said in self._answers.items() if key in self._graders}
 
     def look(self) -> list[GradingStatus]:
         """What is known of evaluations under way; returns at once."""
         if self._asked:
             answered, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0)
             for reference in answered:
-                self._answers[self._asked.pop(reference)] = _answer(reference)
+                key = self._asked.pop(reference)
+                if key in self._graders:
+                    self._answers[key] = _answer(reference)
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + self._poll_s
-            for number in set(range(len(self._graders))) - set(self._asked.values()):
-                self._asked[self._graders[number].status.remote()] = number
+            for key in set(self._graders) - set(self._asked.values()):
+                self._asked[self._graders[key].status.remote()] = key
         return [status for status in self._answers.values() if status is not None]
 
 

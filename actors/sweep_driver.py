@@ -7,13 +7,12 @@ once Ray's environment is set.
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from actors.ray_runtime import ray_runtime
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.errors import LedgerError
-from rl_bench.ledger import read_ledger
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
@@ -21,6 +20,7 @@ from rl_bench.progress import Progress
 from rl_bench.run_table import planned
 from rl_bench.run_view import RunView
 from rl_bench.summary import interpreter, show
+from rl_bench.view_store import ViewStore
 
 
 def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths) -> int:
@@ -34,7 +34,9 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
         SinkError: A configured sink cannot open.
     """
     specs = {run_id(spec): spec for spec in plan}
-    views = {name: recorded_view(paths, name) for name in specs}
+    store = ViewStore(paths)
+    views = {name: store.view(name) for name in specs}
+    store.save()
     todo = [spec for name, spec in specs.items() if not views[name].is_finished]
     rows = planned(specs)
     with Progress(rows, known=views) as progress:
@@ -49,33 +51,55 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
                 loop = SweepLoop(experiment, paths, base_models=models, progress=progress)
                 loop.run(todo, views)
             # The ledgers, not the recorder, say how it ended: it may have been killed just now.
-            views |= ended_views(paths, todo, progress)
+            views |= ended_views(store, todo, progress)
+        # W&B has had its chance just now; the next command makes up for what it missed.
+        complete_records(experiment, paths, views, with_wandb=not todo, progress=progress)
     started = {name: view for name, view in views.items() if view.num_attempts}
     command = f"{interpreter()} {shlex.join(['-m', 'rl_bench.sweep', *sys.argv[1:]])}"
     return show(started, rows, paths=paths, sink=experiment.sink, command=command)
 
 
-def recorded_view(paths: SweepPaths, name: str) -> RunView:
-    """Where a run stands by its ledger; an empty view if it never started."""
-    view = RunView(run_id=name)
-    ledger = paths.run(name).ledger
-    for entry in read_ledger(ledger) if ledger.exists() else ():
-        view.fold(entry)
-    return view
-
-
 def ended_views(
-    paths: SweepPaths, specs: Sequence[RunSpec], progress: Progress
+    store: ViewStore, specs: Sequence[RunSpec], progress: Progress
 ) -> dict[str, RunView]:
     """Where runs stand now; one whose ledger was damaged meanwhile is told and left out."""
     views = {}
     for name in map(run_id, specs):
         try:
-            views[name] = recorded_view(paths, name)
+            views[name] = store.view(name)
         except LedgerError as error:
             progress.say(str(error))
             views[name] = RunView(run_id=name)
+    store.save()
     return views
+
+
+def complete_records(
+    experiment: Experiment,
+    paths: SweepPaths,
+    views: Mapping[str, RunView],
+    *,
+    with_wandb: bool,
+    progress: Progress,
+) -> None:
+    """Brings tables up to what the ledgers say, where a recorder was lost before it could."""
+    from rl_bench.sinks.parquet import ParquetSink
+    from rl_bench.sinks.wandb import WandbSink
+
+    sweep, wandb = experiment.sweep.name, experiment.sink.wandb
+    sinks: list[ParquetSink | WandbSink] = [ParquetSink(paths.tables)]
+    if with_wandb and wandb.mode != "disabled":
+        sinks.append(WandbSink(paths.wandb, config=wandb, sweep=sweep))
+    started = [view for view in views.values() if view.num_attempts]
+    behind = [sink for sink in sinks if started and sink.is_behind(started)]
+    if behind:
+        names = " and ".join(sink.name for sink in behind)
+        progress.say(f"{names}: recording what the ledgers have beyond it")
+        from rl_bench.recorder import Recorder
+
+        Recorder(
+            paths, config=experiment.sink, sweep=sweep, sinks=behind, must_open=lambda: False
+        ).close()
 
 
 def base_models(specs: Sequence[RunSpec], cache: Path, progress: Progress) -> dict[str, Path]:

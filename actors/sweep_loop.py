@@ -1,7 +1,7 @@
 """The loop that keeps runs in flight: starts attempts, sees them end, tries broken ones again."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from actors.factory import start_run, start_services
-from actors.remote import Handle
+from actors.factory import run_factory, start_grader, start_run_actor, start_services
+from actors.grader_fleet import GraderFleet
+from actors.remote import Handle, last_line
 from actors.status_poll import StatusPoll
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.errors import LedgerError, SinkError
@@ -21,6 +22,7 @@ from rl_bench.ledger import Ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
 from rl_bench.progress import Progress
+from rl_bench.run import WRITER_LIMIT_S
 from rl_bench.run_view import RunView
 
 POLL_S = 0.5
@@ -40,7 +42,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An attempt under way; the handle keeps its actor alive."""
+    """An attempt under way, and the actor that carries it out."""
 
     attempt: Attempt
     actor: Handle
@@ -66,8 +68,17 @@ class SweepLoop:
         self._base_models = base_models
         self._progress = progress
         self._services = start_services(experiment, paths)
-        self._gradings = StatusPoll(self._services.graders)
+        making = self._services.making
+        self._fleet = GraderFleet(
+            self._services.pool,
+            self._services.graders,
+            start=lambda name: start_grader(name, making),
+            config=experiment.grader,
+            say=progress.say,
+        )
+        self._gradings = StatusPoll(self._fleet.graders)
         self._in_flight: dict[ray.ObjectRef[Any], Flight] = {}
+        self._idle: list[Handle] = []
         self._last_views: dict[str, RunView] = {}
 
     def run(self, todo: Sequence[RunSpec], views: Mapping[str, RunView]) -> None:
@@ -93,47 +104,43 @@ class SweepLoop:
         """Starts what fits, takes what ended within `POLL_S`, shows where things stand."""
         while waiting and len(self._in_flight) < self._max_parallel():
             self._start(waiting.popleft())
+        self._release_idle()
         ended, _ = ray.wait(list(self._in_flight), timeout=POLL_S)
         for reference in ended:
             again = self._settle(reference)
             if again is not None:
                 waiting.append(again)
-        self._progress.update(self._views(), self._gradings.look())
+        self._fleet.tend()
+        self._gradings.watch(self._fleet.graders)
+        self._progress.update(self._shown(waiting), self._gradings.look())
+
+    def _shown(self, waiting: Iterable[Attempt]) -> dict[str, RunView]:
+        """Where runs stand, but for those that this command has yet to begin."""
+        retries = self._experiment.cluster.num_run_retries
+        ahead = {attempt.run_id for attempt in waiting if attempt.num_left == retries}
+        return {name: view for name, view in self._views().items() if name not in ahead}
 
     def _close(self) -> None:
         """Writes the tables and ends the engines, also when the sweep is interrupted."""
         for flight in self._in_flight.values():
             ray.kill(flight.actor)
-        closing = [grader.close.remote() for grader in self._services.graders]
-        self._close_recorder()
-        ray.wait(closing, num_returns=len(closing), timeout=CLOSE_LIMIT_S)
-
-    def _close_recorder(self) -> None:
-        """Has the tables completed, also by a recorder that is only just being started again."""
-        deadline = monotonic() + CLOSE_LIMIT_S
-        while (left_s := deadline - monotonic()) > 0:
-            try:
-                ray.get(self._services.recorder.close.remote(), timeout=left_s)
-            except RayActorError:
-                sleep(POLL_S)
-            except RayError as error:
-                self._progress.say(f"the tables may be incomplete: {error}")
-                return
-            else:
-                return
+        self._release_idle()
+        self._fleet.begin_close()
+        close_recorder(self._services.recorder, say=self._progress.say)
+        self._fleet.close()
 
     def _require_recorder(self) -> None:
         try:
             ray.get(self._services.recorder.views.remote(), timeout=VIEWS_LIMIT_S)
         except RayError as error:
-            reason = str(error).strip().splitlines()[-1].strip()
-            raise SinkError(f"the recorder cannot start: {reason}") from error
+            raise SinkError(f"the recorder cannot start: {last_line(error)}") from error
 
     def _views(self) -> dict[str, RunView]:
         """What the recorder knows; while it is being started again, what it knew."""
         with suppress(RayActorError, GetTimeoutError):
-            reference = self._services.recorder.views.remote()
-            self._last_views = ray.get(reference, timeout=VIEWS_LIMIT_S)
+            known = {run_id: view.next_seq for run_id, view in self._last_views.items()}
+            reference = self._services.recorder.views.remote(known)
+            self._last_views |= ray.get(reference, timeout=VIEWS_LIMIT_S)
         return self._last_views
 
     def _max_parallel(self) -> int:
@@ -151,29 +158,49 @@ class SweepLoop:
         return max(1, min(by_cpu, by_gpu, bound))
 
     def _start(self, attempt: Attempt) -> None:
-        actor = start_run(
+        """Starts an attempt, in a process that is up from another run where there is one."""
+        if self._idle:
+            actor = self._idle.pop()
+        else:
+            actor = start_run_actor(self._experiment.cluster, self._services)
+        make_run = run_factory(
             attempt.spec,
             run_id=attempt.run_id,
             experiment=self._experiment,
             paths=self._paths,
             base_model=self._base_models[attempt.spec.model.name],
-            services=self._services,
         )
-        reference = actor.execute.remote(attempt=attempt.number, is_last=attempt.num_left == 0)
+        reference = actor.execute.remote(
+            attempt.run_id,
+            make_run=make_run,
+            attempt=attempt.number,
+            is_last=attempt.num_left == 0,
+        )
         self._in_flight[reference] = Flight(attempt, actor)
 
+    def _release_idle(self) -> None:
+        """Gives back the CPUs and GPUs that no attempt waits for."""
+        while self._idle:
+            ray.kill(self._idle.pop())
+
     def _settle(self, reference: "ray.ObjectRef[Any]") -> Attempt | None:
-        """Takes an ended attempt; returns the next one if infrastructure broke it."""
+        """Takes an ended attempt; returns the next one if another try may help."""
         flight = self._in_flight.pop(reference)
         attempt = flight.attempt
         try:
-            end: RunEnd = ray.get(reference)
+            result: tuple[RunEnd, bool] = ray.get(reference)
+            end, is_final = result
         except RayError as error:
-            end = RunEnd.INFRA_ERROR
+            end, is_final = RunEnd.INFRA_ERROR, attempt.num_left == 0
             self._note_death(attempt, error)
-        finally:
+        if end.is_infrastructure:  # the next attempt gets a process that nothing has gone wrong in
             ray.kill(flight.actor)
-        if not end.is_infrastructure or attempt.num_left == 0:
+        else:
+            self._idle.append(flight.actor)
+        self._services.pool.withdraw.remote(attempt.run_id)
+        if is_final:
+            if end.is_infrastructure and attempt.num_left > 0:
+                self._progress.say(f"{attempt.run_id}: {end}; not tried again before it is mended")
             return None
         self._progress.say(f"{attempt.run_id}: {end}; trying again")
         return replace(attempt, number=attempt.number + 1, num_left=attempt.num_left - 1)
@@ -183,9 +210,38 @@ class SweepLoop:
         message = f"the run's process was lost: {type(error).__name__}: {error}"[:2000]
         event = RunFinished(end=RunEnd.INFRA_ERROR, detail=message, final=attempt.num_left == 0)
         try:
-            with Ledger(self._paths.run(attempt.run_id).ledger) as ledger:
+            with Ledger(self._paths.run(attempt.run_id).ledger, wait_s=WRITER_LIMIT_S) as ledger:
                 entry = ledger.append(event)
         except LedgerError as broken:
             self._progress.say(f"{attempt.run_id}: {broken}")
             return
         self._services.recorder.record.remote(attempt.run_id, [entry])
+
+
+def close_recorder(
+    recorder: Handle, *, say: Callable[[str], None], limit_s: float = CLOSE_LIMIT_S
+) -> None:
+    """Has the tables completed, also by a recorder that is only just being started again.
+
+    Args:
+        recorder: The actor.
+        say: Told when it did not close, and what completes the tables then.
+        limit_s: How long it may take.
+    """
+    deadline = monotonic() + limit_s
+    reason = ""
+    while (left_s := deadline - monotonic()) > 0:
+        try:
+            ray.get(recorder.close.remote(), timeout=left_s)
+        except RayActorError as error:
+            reason = last_line(error)
+            sleep(POLL_S)
+        except RayError as error:
+            reason = last_line(error)
+            break
+        else:
+            return
+    say(
+        f"the recorder did not close ({reason}): tables or W&B may be incomplete; the same command "
+        "completes them"
+    )
