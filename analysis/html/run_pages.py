@@ -1,0 +1,130 @@
+"""Writes the pages of many runs, several at a time, in processes that hold few runs each.
+
+A run whose files are damaged costs its own page only: what is wrong is told, and a page says so.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from polars.exceptions import PolarsError
+
+from analysis.case_model import CaseStudy
+from analysis.html.pages import render, write
+from analysis.html.run_page import run_html, run_page, tables_of
+from analysis.html.timeline import KINDS
+from analysis.narrative import Narrative
+from analysis.run_tables import TOGETHER, Row, RunRows
+
+FEW = 24
+"""So many pages are made in this process: starting others takes longer."""
+_THREADS = "POLARS_MAX_THREADS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageJob:
+    """A page to be written: the run's rows of table ``runs``, its case study, and where.
+
+    ``account``: a language model's words on it.
+    """
+
+    rows: tuple[Row, ...]
+    path: Path
+    study: CaseStudy | None = None
+    account: Narrative | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A page that was written; ``problem``: why it tells less than it should."""
+
+    run_id: str
+    num_bytes: int
+    problem: str = ""
+
+
+def write_pages(
+    jobs: Sequence[PageJob], *, num_processes: int, refresh_s: float = 0.0, written: str = ""
+) -> Iterator[Written]:
+    """Writes all pages, and tells of each as it is there.
+
+    Args:
+        jobs: The pages.
+        num_processes: At once.
+        refresh_s: How often a page loads itself anew; 0: never.
+        written: When, in words.
+    """
+    work = partial(_write_together, refresh_s=refresh_s, written=written)
+    num = min(TOGETHER, max(len(jobs) // num_processes, 1))
+    batches = [jobs[place : place + num] for place in range(0, len(jobs), num)]
+    if len(jobs) <= FEW or num_processes <= 1:
+        yield from chain.from_iterable(map(work, batches))
+        return
+    context = multiprocessing.get_context("spawn")
+    with (
+        _one_thread_each(),
+        ProcessPoolExecutor(min(num_processes, len(batches)), mp_context=context) as pool,
+    ):
+        yield from chain.from_iterable(pool.map(work, batches))
+
+
+def _write_together(jobs: Sequence[PageJob], *, refresh_s: float, written: str) -> list[Written]:
+    """Pages whose tables are read together, or one by one where a file among them is damaged."""
+    read: list[RunRows] | list[None]
+    try:
+        read = tables_of(job.rows[0] for job in jobs)
+    except (OSError, PolarsError):
+        read = [None] * len(jobs)
+    return [
+        _write_page(job, tables, refresh_s=refresh_s, written=written)
+        for job, tables in zip(jobs, read, strict=True)
+    ]
+
+
+def _write_page(job: PageJob, tables: RunRows | None, *, refresh_s: float, written: str) -> Written:
+    run_id = str(job.rows[0]["run_id"])
+    problem = ""
+    refresh_s = 0.0 if job.rows[0]["is_final"] else refresh_s
+    try:
+        text = run_html(
+            run_page(job.rows, tables=tables, trainings=_trainings(job.study)),
+            refresh_s=refresh_s,
+            written=written,
+            kinds=KINDS,
+            study=job.study,
+            account=job.account,
+            stem=job.path.stem,
+        )
+    except Exception as error:  # noqa: BLE001  one damaged run must not cost the others' pages
+        problem = f"{type(error).__name__}: {error}"
+        text = render("broken.html", run=job.rows[0], problem=problem)
+    return Written(run_id, write(job.path, text), problem)
+
+
+def _trainings(study: CaseStudy | None) -> tuple[tuple[float, float], ...]:
+    """When trainings began and ended, by the run's route."""
+    return tuple(
+        (stage.began_s, stage.ended_s)
+        for stage in (study.stages if study else ())
+        if stage.num_trainings and stage.began_s is not None and stage.ended_s is not None
+    )
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Children that share the cores do not each start a thread a core."""
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_THREADS]
+        else:
+            os.environ[_THREADS] = before

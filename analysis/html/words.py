@@ -1,0 +1,122 @@
+"""Values as pages show them, and texts of agents made safe to look at.
+
+Templates escape everything. What is left here: control characters and those that turn the direction
+of text are shown as replacement characters, and texts are cut, with what was left out stated.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+
+DASH = "–"
+MINUS = "−"
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: object) -> str:
+    """Text without characters that hide or turn what stands beside them; line ends stay."""
+    words = str(text)
+    if words.isprintable():  # nearly all are, and nothing of the kind is
+        return words
+    return _HIDDEN.sub("\ufffd", words.replace("\r\n", "\n"))
+
+
+def cut(text: str, limit: int) -> str:
+    """At most ``limit`` characters, and how many were left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n… {len(text) - limit:,} more characters"
+
+
+def first_line(text: str, limit: int = 120) -> str:
+    """The first line that says something, shortened."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """``12.3``; a dash for what is missing, which is not 0."""
+    if value is None:
+        return DASH
+    return f"{value:,.{digits}f}".replace("-", MINUS)
+
+
+def signed(value: float | None, digits: int = 1) -> str:
+    """``+12.3``."""
+    if value is None:
+        return DASH
+    return f"{value:+,.{digits}f}".replace("-", MINUS)
+
+
+def count(value: float | Decimal | None) -> str:
+    """``12,345``."""
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def usd(value: float | None) -> str:
+    """``$1.23``, with four digits below ten cents."""
+    if value is None:
+        return DASH
+    return f"${value:,.4f}" if 0 < value < 0.1 else f"${value:,.2f}"
+
+
+def clock(seconds: float | None) -> str:
+    """``1:02:03``."""
+    if seconds is None:
+        return DASH
+    minutes, secs = divmod(int(max(seconds, 0.0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{secs:02}"
+
+
+def duration(seconds: float | None) -> str:
+    """``3.2 s``, ``4 min 05 s`` or ``1 h 02 min``."""
+    if seconds is None:
+        return DASH
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, secs = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {secs:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min"
+
+
+def size(num_bytes: float | None) -> str:
+    """``1.2 GB``, in decimal units."""
+    if num_bytes is None:
+        return DASH
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def moment(value: datetime | None) -> str:
+    """UTC, to the second."""
+    return DASH if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def label(value: object) -> str:
+    """A slug in words: ``timed_out`` is ``timed out``."""
+    return DASH if value is None or value == "" else printable(value).replace("_", " ")
+
+
+FILTERS: Mapping[str, object] = {
+    "printable": printable,
+    "cut": cut,
+    "first_line": first_line,
+    "number": number,
+    "signed": signed,
+    "count": count,
+    "usd": usd,
+    "clock": clock,
+    "duration": duration,
+    "size": size,
+    "moment": moment,
+    "label": label,
+}

@@ -1,0 +1,144 @@
+"""A sweep's results as polars frames: the one place that reads Parquet.
+
+A results folder is what `rl_bench.sweep` wrote: ``tables/<table>/<run_id>.parquet``, in the schemas
+of `rl_bench.records` (docs/results.md has every column). Several sweeps are read as one. A run's id
+tells its conditions, so that two sweeps may hold runs of one id: these are different runs, and each
+gets its sweep's name before its id, in every table. Files of an older schema get the columns that
+they lack as nulls.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from analysis.errors import ResultsError
+from rl_bench.records import SCHEMAS
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables of one or more sweeps; read when first asked for.
+
+    ``runs`` has one row a run and task. The other tables hold the last attempt's rows only, unless
+    ``every_attempt``.
+    """
+
+    folders: tuple[Path, ...]
+    every_attempt: bool = False
+
+    @cached_property
+    def runs(self) -> pl.DataFrame:
+        """Table ``runs``, with ``folder``: the run's own folder, for logs and code history.
+
+        Raises:
+            ResultsError: There are none, or two of the folders hold one run of one sweep.
+        """
+        runs = pl.concat(
+            [self._renamed(frame.lazy(), folder) for folder, frame in self._as_written.items()]
+        ).collect()
+        if runs.is_empty():
+            raise ResultsError(f"no runs in {', '.join(map(str, self.folders))}")
+        return runs.sort("run_id", "task")
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """Another table by name, e.g. ``submissions``, ``items``, ``driver_calls``, ``trace``."""
+        frame = pl.concat(
+            [self._renamed(self._scan(folder, name), folder) for folder in self.folders]
+        )
+        if self.every_attempt:
+            return frame
+        last = self.runs.lazy().select("run_id", "attempt").unique()
+        return frame.join(last, on=["run_id", "attempt"], how="semi")
+
+    @cached_property
+    def submissions(self) -> pl.DataFrame:
+        """Table ``submissions`` in order of acceptance."""
+        return self.table("submissions").collect().sort("run_id", "submission_id", "task")
+
+    @cached_property
+    def findings(self) -> pl.DataFrame:
+        """Table ``findings`` in the order of each run's ledger."""
+        return self.table("findings").collect().sort("run_id", "seq")
+
+    @cached_property
+    def agent_events(self) -> pl.DataFrame:
+        """Of table ``events``: when agents began and ended, and refused requests."""
+        wanted = ("agent_started", "agent_exited", "submission_rejected")
+        return self.table("events").filter(pl.col("type").is_in(wanted)).collect()
+
+    @cached_property
+    def _as_written(self) -> Mapping[Path, pl.DataFrame]:
+        """By sweep's folder: table ``runs`` with the ids that the runs' folders have."""
+        return {
+            folder: self._scan(folder, "runs")
+            .with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
+            .collect()
+            for folder in self.folders
+        }
+
+    @cached_property
+    def _shared(self) -> pl.DataFrame:
+        """``run_id``, ``sweep`` and ``folder`` of the runs whose id stands in several folders.
+
+        Raises:
+            ResultsError: Two of these are one run: one sweep's, or two of the same name.
+        """
+        columns = ("run_id", "sweep", "folder")
+        runs = pl.concat([frame.select(columns) for frame in self._as_written.values()]).unique()
+        shared = runs.filter(pl.col("run_id").is_duplicated()).sort(columns)
+        for (run_id, sweep), same in shared.group_by("run_id", "sweep", maintain_order=True):
+            if len(same) > 1:
+                first, second = (Path(run).parent.parent for run in same["folder"][:2])
+                raise ResultsError(
+                    f"{run_id} of sweep {sweep} stands in {first} and in {second}: "
+                    "name one of these folders only"
+                )
+        return shared
+
+    def _renamed(self, frame: pl.LazyFrame, folder: Path) -> pl.LazyFrame:
+        """A table of a sweep in which no run has another's id."""
+        own = self._shared.filter(pl.col("folder").str.starts_with(f"{folder / 'runs'}/"))
+        if own.is_empty():
+            return frame
+        return frame.with_columns(
+            pl.col("run_id").replace(own["run_id"], own["sweep"] + "-" + own["run_id"])
+        )
+
+    def _scan(self, folder: Path, name: str) -> pl.LazyFrame:
+        schema = _schema(name)
+        files = sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+        if not files:
+            return pl.LazyFrame(schema=schema)
+        return pl.scan_parquet(
+            files, schema=schema, missing_columns="insert", extra_columns="ignore"
+        )
+
+
+def load(folders: Sequence[Path], *, every_attempt: bool = False) -> Results:
+    """The results in ``folders``; each is a sweep's folder, or holds such folders.
+
+    Raises:
+        ResultsError: One of them holds no results.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        sweeps = [folder] if _is_sweep(folder) else sorted(filter(_is_sweep, folder.glob("*")))
+        if not sweeps:
+            raise ResultsError(
+                f"{folder} holds no results: name a folder below results/, which has tables/ in it"
+            )
+        found += sweeps
+    return Results(tuple(dict.fromkeys(path.resolve() for path in found)), every_attempt)
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / "tables" / "runs").is_dir()
+
+
+def _schema(name: str) -> pl.Schema:
+    empty = pl.from_arrow(SCHEMAS[name].empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return empty.schema
