@@ -20,6 +20,7 @@ as in the timed evaluation must come out, or the comparison is refused.
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -35,6 +36,7 @@ from typing import Any
 import gymnasium
 
 from actors.ray_runtime import ray_runtime
+from benchmarks.checkpoints import nudged
 from envs.protocols import get_protocol
 from rl_bench.checkpoint import content_hash
 from rl_bench.compose import compose
@@ -48,7 +50,6 @@ from rl_bench.grading import GradeJob
 from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
 from rl_bench.models.base import resolve_model
-from rl_bench.models.tiny import build_tiny
 from rl_bench.paths import SweepPaths
 from rl_bench.rollout import Policy, RolloutSpec, play_episode
 from rl_bench.submission import SubmissionStore
@@ -65,6 +66,8 @@ TASKS = {
 WITHOUT_CEILING = {"webshop"}
 """Their stop strings are looked for outside the engine, so a bare ``generate`` does other work."""
 RECORDED_AT_A_TIME = 32
+RAY_NICENESS = 15
+"""Of Ray's workers: what else runs on the machine takes as much from the ceiling as from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,8 @@ def _scene(name: str, model: str, overrides: Sequence[str], scratch: Path) -> Sc
 def warm(scene: Scene, checkpoint: Path) -> tuple[Evaluation, float]:
     """The task's evaluation by a grader that holds another checkpoint, and its seconds."""
     paths = SweepPaths(scene.scratch / "sweep")
-    base = build_tiny(scene.scratch / "base", seed=1)
+    model = resolve_model(scene.model, cache=scene.experiment.paths.cache)
+    base = nudged(model, scene.scratch / "base", by=0.01)
     store = SubmissionStore(paths.snapshots, workspace=scene.scratch / "workspace", base_model=base)
     with ray_runtime(scene.experiment.cluster):
         import ray
@@ -254,6 +258,7 @@ def _offline(
 
     from rl_bench.engine.prompts import CheckpointTokenizer
 
+    os.nice(RAY_NICENESS)
     tokenizer = CheckpointTokenizer(checkpoint)
     prompts = tokenizer.encode(asked)
     arguments = engine_arguments(checkpoint, options)

@@ -1,16 +1,25 @@
-"""Throughput of ledger and recorder, and resume time for a sweep of many finished runs.
+"""Throughput of ledger and recorder, and a recorder's start over many finished runs.
 
 ``python -m benchmarks.recorder [--runs 1000] [--submissions 4] [--items 134]`` writes real ledgers
-into a temporary folder and prints one line a measure. W&B is off unless ``--wandb``.
+into a temporary folder and prints one line a measure. Item rows count from the first event to
+closed Parquet tables, every ledger entry synced; each run has a thread of its own, as it has a
+process in a sweep. Beside them stands the disk's own speed at the same lines, written and synced
+from as many threads. W&B is off unless ``--wandb``.
 """
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
+from benchmarks.run_events import finished_run
 from rl_bench.config import (
     AgentConfig,
     BudgetConfig,
@@ -25,15 +34,9 @@ from rl_bench.config import (
     WandbConfig,
 )
 from rl_bench.events import (
-    AgentStarted,
-    BaselineGraded,
     Evaluation,
     Event,
     Item,
-    RunEnd,
-    RunFinished,
-    RunStarted,
-    SubmissionAccepted,
     SubmissionGraded,
 )
 from rl_bench.ledger import Ledger
@@ -91,23 +94,9 @@ def evaluation(score: float, *, num_items: int) -> Evaluation:
 def events(run_id: str, seed: int, *, num_submissions: int, num_items: int) -> list[Event]:
     """All events of a finished run."""
     verdict = evaluation(10.0, num_items=num_items)
-    found: list[Event] = [
-        RunStarted(run_id=run_id, sweep="bench", attempt=0, spec=spec(seed)),
-        BaselineGraded(content_hash="base", evaluations=(verdict,)),
-        AgentStarted(pid=1, argv=("true",)),
-    ]
-    for i in range(1, num_submissions + 1):
-        found.append(
-            SubmissionAccepted(
-                submission_id=i,
-                model_path="output/m",
-                content_hash=f"hash{i}",
-                tasks=("alfworld",),
-                budget_used_s=60.0 * i,
-            )
-        )
-        found.append(SubmissionGraded(submission_id=i, evaluations=(verdict,)))
-    return [*found, RunFinished(end=RunEnd.COMPLETED)]
+    return finished_run(
+        run_id, spec(seed), sweep="bench", verdict=verdict, num_submissions=num_submissions
+    )
 
 
 def say(what: str, value: float, unit: str) -> None:
@@ -139,6 +128,66 @@ def one_long_run(root: Path, *, num_submissions: int, num_items: int) -> None:
     say(f"close after {num_submissions} submissions", time.perf_counter() - started, "s")
 
 
+def item_rows(root: Path, *, num_runs: int, num_submissions: int, num_items: int) -> None:
+    """Item rows a second of runs that go on at once: synced ledgers, recorder, Parquet."""
+    paths = SweepPaths(root)
+    config = SinkConfig(name="b", wandb=WandbConfig(mode="disabled"))
+    names = [f"run{seed:03}" for seed in range(num_runs)]
+    told = [
+        events(name, seed, num_submissions=num_submissions, num_items=num_items)
+        for seed, name in enumerate(names)
+    ]
+    recorder = Recorder(paths, config=config)
+
+    def tell(name: str, events: Sequence[Event]) -> float:
+        """Carries one run out; the seconds that its appends took."""
+        append_s = 0.0
+        with Ledger(paths.run(name).ledger) as ledger:
+            for event in events:
+                started = time.perf_counter()
+                entry = ledger.append(event)
+                append_s += time.perf_counter() - started
+                recorder.record(name, [entry])
+        return append_s
+
+    began, began_cpu = time.perf_counter(), time.process_time()
+    with ThreadPoolExecutor(num_runs) as threads:
+        append_s = statistics.fmean(threads.map(tell, names, told))
+    last = time.perf_counter()
+    recorder.close()
+    ended, ended_cpu = time.perf_counter(), time.process_time()
+    num_rows = sum(pq.read_metadata(path).num_rows for path in paths.tables.glob("items/*.parquet"))
+    assert num_rows == num_runs * (num_submissions + 1) * num_items
+    size = sum(path.stat().st_size for path in paths.tables.glob("*/*.parquet"))
+    say(
+        f"item rows of {num_runs} runs at once, to closed tables", num_rows / (ended - began), "1/s"
+    )
+    say("  CPU time a row", 1e6 * (ended_cpu - began_cpu) / num_rows, "us")
+    say(f"  {num_rows} rows: appends of one run, synced", append_s, "s")
+    say("  until every run has ended", last - began, "s")
+    say("  close, after the last event", ended - last, "s")
+    say("  Parquet tables", size / 2**20, "MiB")
+    floor_s = bare_writes([paths.run(name).ledger for name in names], root / "copy")
+    say("  the same lines written and synced, nothing else", num_rows / floor_s, "rows/s")
+
+
+def bare_writes(ledgers: Sequence[Path], folder: Path) -> float:
+    """Seconds to write the ledgers' lines again, each synced: what the disk alone takes."""
+    folder.mkdir()
+    lines = [path.read_bytes().splitlines(keepends=True) for path in ledgers]
+
+    def write(number: int) -> None:
+        with (folder / f"{number}.jsonl").open("wb", buffering=0) as file:
+            for line in lines[number]:
+                file.write(line)
+                os.fsync(file.fileno())
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(len(lines)) as threads:
+        list(threads.map(write, range(len(lines))))
+    return time.perf_counter() - began
+
+
 def many_runs(
     root: Path, *, num_runs: int, num_submissions: int, num_items: int, wandb: bool
 ) -> None:
@@ -166,7 +215,7 @@ def many_runs(
 
 
 def main() -> None:
-    """Runs both measures."""
+    """Runs all measures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--submissions", type=int, default=4)
@@ -174,6 +223,7 @@ def main() -> None:
     parser.add_argument("--wandb", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        item_rows(Path(folder) / "rows", num_runs=8, num_submissions=200, num_items=args.items)
         one_long_run(Path(folder) / "long", num_submissions=200, num_items=args.items)
         many_runs(
             Path(folder) / "many",

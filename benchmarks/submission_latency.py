@@ -4,7 +4,7 @@ Both ways load the same checkpoints and answer the same requests, in turns withi
 ratio holds on a busy machine. A cold round is charged what a fresh engine in a running grader
 costs: the start and the end of its processes, not Python's imports in this one.
 
-    python -m benchmarks.submission_latency
+    python -m benchmarks.submission_latency [--model smollm2_135m]
     python -m benchmarks.submission_latency --checkpoints DIR DIR … --dtype bfloat16
 """
 
@@ -20,10 +20,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.checkpoints import nudged
 from rl_bench.checkpoint import content_hash
+from rl_bench.compose import compose
 from rl_bench.engine.base import Completion, GenerationRequest, LoadKind, Sampling
 from rl_bench.engine.vllm_engine import VllmEngine
 from rl_bench.engine.vllm_setup import VllmOptions
+from rl_bench.models.base import resolve_model
+from rl_bench.plan import expand
 
 NUM_REQUESTS = 48
 
@@ -124,14 +128,17 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
-        "--checkpoints", nargs="*", type=Path, help="default: tiny ones, a new one a round"
+        "--checkpoints", nargs="*", type=Path, help="default: a new one a round, of --model's shape"
     )
+    parser.add_argument("--model", default="tiny", help="an option of conf/model")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--max-model-len", type=int, default=512)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        folders = arguments.checkpoints or _tiny_checkpoints(Path(scratch), arguments.rounds + 1)
+        folders = arguments.checkpoints or _checkpoints(
+            Path(scratch), model=arguments.model, num=arguments.rounds + 1
+        )
         options = VllmOptions(
             dtype=arguments.dtype,
             max_model_len=arguments.max_model_len,
@@ -141,11 +148,11 @@ def main() -> None:
     sys.stdout.write(f"{result}\n")
 
 
-def _tiny_checkpoints(scratch: Path, num: int) -> list[Path]:
+def _checkpoints(scratch: Path, *, model: str, num: int) -> list[Path]:
     """Each round gets a checkpoint of its own, as a grader does: nothing is known about it yet."""
-    from rl_bench.models.tiny import build_tiny
-
-    return [build_tiny(scratch / f"tiny{seed}", seed=seed) for seed in range(1, num + 1)]
+    experiment = compose([f"model={model}"]).experiment
+    base = resolve_model(expand(experiment)[0].model, cache=experiment.paths.cache)
+    return [nudged(base, scratch / f"checkpoint{i}", by=i / 100) for i in range(num)]
 
 
 if __name__ == "__main__":
