@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -56,9 +57,9 @@ def entries(run: Path) -> list[Entry]:
     return read_ledger(run / "ledger.jsonl")
 
 
-def wait_for(condition: "object", *, limit_s: float) -> None:
+def wait_for(condition: Callable[[], bool], *, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.2)
 
@@ -142,6 +143,7 @@ def test_kill_9_loses_no_submission_leaves_no_orphan_and_resumes(
     )
     overrides = (
         "agent=command",
+        "sandbox=none",  # its flag lies outside the workspace
         f"agent.argv=[bash,{script}]",
         "task=gsm8k_mini",
         "task.num_eval=12",
@@ -166,7 +168,7 @@ def test_kill_9_loses_no_submission_leaves_no_orphan_and_resumes(
         driver.kill()
         driver.wait()
     wait_for(lambda: not processes_with(f"sleep {mark}"), limit_s=30)
-    wait_for(lambda: not [child for child in children if lives(child)], limit_s=60)
+    wait_for(lambda: not [child for child in children if lives(child)], limit_s=150)
 
     resumed = sweep(*overrides)
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
@@ -208,6 +210,7 @@ def test_agents_that_fail_in_every_way_leave_the_others_alone(
     )
     done = sweep(
         "agent=command",
+        "sandbox=none",  # its flag lies outside the workspace
         f"agent.argv=[bash,{script}]",
         "task=alfworld_mini",
         "task.num_eval=6",

@@ -13,27 +13,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.evaluation_loop import grade_each
-from rl_bench.config import DataSource, ModelConfig, TaskConfig
 from rl_bench.errors import GraderError
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
 from rl_bench.grading_status import GradingStatus, Phase
 from rl_bench.models.tiny import build_tiny
+from tests.actors.grading_jobs import TASK, make_job
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def make_job(task: str) -> GradeJob:
-    config = TaskConfig(name=task, kind="k", level="L1", source=DataSource.BUILTIN, max_tokens=8)
-    return GradeJob(
-        run_id=f"x/{task}",
-        submission_id=None,
-        snapshot=Path("m"),
-        content_hash="ab",
-        tasks=(config,),
-        model=ModelConfig(name="m", kind="tiny"),
-    )
+def job(task: str) -> GradeJob:
+    config = TASK.model_copy(update={"name": task})
+    return make_job(run_id=f"x/{task}", submission_id=None, task=config)
 
 
 @dataclass
@@ -72,7 +65,7 @@ class Log:
 async def test_jobs_go_in_order_and_a_failure_is_a_verdict_without_a_score() -> None:
     log = Log()
     await grade_each(
-        log.grade, [make_job(task) for task in "abc"], num_at_once=1, watcher=log, look=log.look
+        log.grade, [job(task) for task in "abc"], num_at_once=1, watcher=log, look=log.look
     )
     assert log.told == [
         "a begins",
@@ -89,7 +82,7 @@ async def test_jobs_go_in_order_and_a_failure_is_a_verdict_without_a_score() -> 
 async def test_as_many_run_at_once_as_there_are_graders() -> None:
     log = Log()
     await grade_each(
-        log.grade, [make_job(task) for task in "acde"], num_at_once=2, watcher=log, look=log.look
+        log.grade, [job(task) for task in "acde"], num_at_once=2, watcher=log, look=log.look
     )
     assert log.most_running == 2
     assert log.told[:2] == ["a begins", "c begins"]

@@ -1,13 +1,13 @@
 """A grader's leases, time limit and engine changes, with an engine of the tests' own."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from actors.grader import Grader
-from rl_bench.config import DataSource, GraderConfig, JudgeConfig, ModelConfig, TaskConfig
+from rl_bench.config import GraderConfig, JudgeConfig, ModelConfig, TaskConfig
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
@@ -20,7 +20,6 @@ from rl_bench.engine.base import (
 )
 from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.events import Evaluation
-from rl_bench.grading import GradeJob
 from rl_bench.grading_status import OnItem
 from rl_bench.judges.base import Judge
 from rl_bench.rollout import RolloutSpec
@@ -32,9 +31,8 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
+from tests.actors.grading_jobs import MODEL, TASK, make_job
 
-TINY = ModelConfig(name="m", kind="tiny")
-TASK = TaskConfig(name="t", kind="gsm8k", level="L1", source=DataSource.BUILTIN, max_tokens=8)
 ASK = GenerationRequest(sampling=Sampling(max_tokens=4), text="hello")
 
 
@@ -84,6 +82,8 @@ class AskTask:
         return ""
 
     def write_train_data(self, folder: Path) -> None: ...
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        yield from ()
 
     def check_data(self) -> None: ...
 
@@ -92,6 +92,13 @@ class AskTask:
         is_good = completion.text == "good" or completion.text == f"good at {context.repeat}"
         outcome = ItemOutcome(item_id="q", status=ItemStatus.OK, score=float(is_good))
         return aggregate("t", [outcome], evaluator_version="1")
+
+
+class BrokenTask(AskTask):
+    """Has a mistake in its code."""
+
+    async def evaluate(self, context: EvalContext) -> EvalResult:
+        raise KeyError("oops")
 
 
 class NoRollouts:
@@ -108,11 +115,12 @@ class Bench:
 
     def __init__(self, *, timeout_s: float = 5.0) -> None:
         self.engines: list[EchoEngine] = []
+        self.task = AskTask()
         self.grader = Grader(
             "g",
             GraderConfig(name="g", evaluation_timeout_s=timeout_s),
             make_engine=self._make_engine,
-            make_task=lambda config: AskTask(),
+            make_task=lambda config: self.task,
             make_judge=self._make_judge,
             rollouts=NoRollouts(),
         )
@@ -132,22 +140,15 @@ class Bench:
         self,
         content: str,
         *,
-        model: ModelConfig = TINY,
+        model: ModelConfig = MODEL,
         task: TaskConfig = TASK,
         submission_id: int | None = 1,
     ) -> Evaluation:
-        job = GradeJob(
-            run_id="r",
-            submission_id=submission_id,
-            snapshot=Path("s"),
-            content_hash=content,
-            tasks=(task,),
-            model=model,
-        )
+        job = make_job(content, submission_id=submission_id, task=task, model=model)
         [evaluation] = await self.grader.grade(job)
         return evaluation
 
-    async def score(self, content: str, *, model: ModelConfig = TINY) -> float | None:
+    async def score(self, content: str, *, model: ModelConfig = MODEL) -> float | None:
         return (await self.grade(content, model=model)).score
 
 
@@ -160,7 +161,7 @@ async def test_one_engine_serves_many_checkpoints_of_a_model() -> None:
 async def test_another_base_model_gets_another_engine() -> None:
     bench = Bench()
     await bench.score("good")
-    await bench.score("good", model=TINY.model_copy(update={"max_model_len": 64}))
+    await bench.score("good", model=MODEL.model_copy(update={"max_model_len": 64}))
     assert [engine.is_closed for engine in bench.engines] == [True, False]
 
 
@@ -191,6 +192,16 @@ async def test_a_bad_checkpoint_leaves_the_engine_alone() -> None:
     bench.engines[0].error = None
     assert await bench.score("good") == 100.0
     assert len(bench.engines) == 1
+
+
+async def test_a_fault_of_the_tasks_code_is_told_with_its_place_and_is_no_score() -> None:
+    bench = Bench()
+    bench.task = BrokenTask()
+    place = r"task t: its evaluation broke: KeyError: 'oops' at .*test_grader\.py:\d+"
+    with pytest.raises(GraderError, match=place):
+        await bench.score("good")
+    bench.task = AskTask()
+    assert await bench.score("good") == 100.0
 
 
 async def test_an_evaluation_that_takes_too_long_is_infrastructure() -> None:

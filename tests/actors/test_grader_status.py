@@ -2,7 +2,7 @@
 
 import asyncio
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from actors.grader import Grader
-from rl_bench.config import DataSource, GraderConfig, JudgeConfig, ModelConfig, TaskConfig
+from rl_bench.config import GraderConfig, JudgeConfig
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
@@ -34,6 +34,7 @@ from rl_bench.tasks.base import (
     ItemStatus,
     aggregate,
 )
+from tests.actors.grading_jobs import TASK, make_job
 
 T = TypeVar("T")
 JUDGE = JudgeConfig(
@@ -47,23 +48,7 @@ JUDGE = JudgeConfig(
 ASK = GenerationRequest(sampling=Sampling(max_tokens=4), text="hello")
 QUESTION = JudgeRequest(item_id="q", messages=(), max_tokens=4)
 EPISODES = [Episode(episode_id=f"e{i}", env_id="x", env_kwargs={}, options={}) for i in range(3)]
-JOB = GradeJob(
-    run_id="r",
-    submission_id=None,
-    snapshot=Path("s"),
-    content_hash="c",
-    tasks=(
-        TaskConfig(
-            name="t",
-            kind="k",
-            level="L1",
-            source=DataSource.BUILTIN,
-            max_tokens=8,
-            num_repeats=2,
-        ),
-    ),
-    model=ModelConfig(name="m", kind="tiny"),
-)
+JOB = make_job(submission_id=None, task=TASK.model_copy(update={"num_repeats": 2}))
 
 
 class Scene:
@@ -89,6 +74,8 @@ class Scene:
         return ""
 
     def write_train_data(self, folder: Path) -> None: ...
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        yield from ()
 
     def check_data(self) -> None: ...
 

@@ -106,7 +106,9 @@ def test_every_service_may_be_killed(tmp_path: Path) -> None:
     command = [
         *(sys.executable, "-m", "rl_bench.sweep", "agent=command", argv),
         *("task=alfworld_mini", "task.num_eval=8", "task.num_train=20", "task.max_steps=20"),
-        *("budget.wall_clock_s=500", "sweep.name=killed", f"paths.results={results}"),
+        # Without a sandbox: its flag lies outside the workspace.
+        *("sandbox=none", "budget.wall_clock_s=500"),
+        *("sweep.name=killed", f"paths.results={results}"),
     ]
     with log.open("wb") as out:
         driver = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)

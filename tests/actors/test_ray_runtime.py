@@ -1,10 +1,15 @@
 """What a start of Ray that fails or is interrupted looks like from outside."""
 
+import signal
+import subprocess
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from actors.ray_runtime import ray_runtime
+from actors.ray_runtime import _connect, ray_runtime
 from rl_bench.config import ClusterConfig
 from rl_bench.errors import GraderError
 
@@ -28,6 +33,38 @@ def test_a_start_that_fails_is_one_error_with_a_cure(
         ray_runtime(ClusterConfig(name="x", address=address)),
     ):
         raise AssertionError("it is not entered")
+
+
+def test_a_start_that_was_too_slow_is_made_again_without_what_it_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[subprocess.Popen[bytes]] = []
+
+    def init(**_: object) -> None:
+        if len(left) < 2:
+            left.append(subprocess.Popen(["sleep", "600"]))
+            raise Exception("The current node timed out during startup")
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("actors.ray_runtime.TOO_SLOW_S", 0.0)
+    with ray_runtime(ClusterConfig(name="x")):
+        assert [process.wait(timeout=10) for process in left] == [-signal.SIGKILL] * 2
+
+
+def test_starts_on_one_machine_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    under_way, most = [0], [0]
+
+    def init(**_: object) -> None:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        time.sleep(0.02)
+        under_way[0] -= 1
+
+    monkeypatch.setattr("ray.init", init)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(_connect, [ClusterConfig(name="x")] * 8))
+    assert most == [1]
 
 
 def test_a_start_that_is_asked_to_end_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:

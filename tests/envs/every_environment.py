@@ -54,7 +54,7 @@ def any_action(rng: random.Random, info: Mapping[str, Any]) -> str:
 def trace(env_id: str, *, seed: int, num_episodes: int = 3, num_steps: int = 8) -> str:
     """A digest of everything that seeded episodes of seeded actions show."""
     env: TextEnv = gymnasium.make(env_id).unwrapped
-    rng = random.Random(seed)  # noqa: S311  no secret
+    rng = random.Random(seed)
     digest = hashlib.sha256()
     for episode in range(num_episodes):
         observation, info = env.reset(seed=seed + episode)
@@ -72,7 +72,7 @@ def trace(env_id: str, *, seed: int, num_episodes: int = 3, num_steps: int = 8) 
 def memory_after(env_id: str, *, resets: tuple[int, ...]) -> Iterator[int]:
     """Resident memory in bytes of this process after each number of resets and a few steps."""
     env: TextEnv = gymnasium.make(env_id).unwrapped
-    rng = random.Random(0)  # noqa: S311
+    rng = random.Random(0)
     for index in range(1, max(resets) + 1):
         _, info = env.reset(seed=index)
         for _ in range(4):

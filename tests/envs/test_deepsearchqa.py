@@ -200,7 +200,7 @@ def test_gymnasium_accepts_it(data: Path) -> None:
 def test_the_same_seed_plays_the_same(data: Path) -> None:
     def play() -> list[Any]:
         env = DeepSearchQAEnv(data_dir=str(data))
-        rng = random.Random(7)  # noqa: S311
+        rng = random.Random(7)
         seen: list[Any] = [env.reset(seed=11)]
         for _ in range(60):
             step = env.step(rng.choice(("search[York]", "answer[Ely]", "hm", "search[Ouse]")))
@@ -214,7 +214,7 @@ def test_the_same_seed_plays_the_same(data: Path) -> None:
 
 
 def test_ten_thousand_hostile_actions(env: DeepSearchQAEnv) -> None:
-    rng = random.Random(3)  # noqa: S311
+    rng = random.Random(3)
     parts = (
         *("search[", "answer[", "]", "[", "\n", "Action:", "Thought:", "Observation:", "York"),
         *("\x00", "\ud800", "\u202e", "𝒳", "ß", "%s", "{}", "\\", '"', "' OR 1=1 --", "<b>", " "),

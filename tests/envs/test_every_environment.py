@@ -129,7 +129,7 @@ def assert_well_formed(env: TextEnv, answer: tuple[Any, ...]) -> None:
 
 @EVERY
 def test_ten_thousand_random_and_adversarial_actions(env: TextEnv) -> None:
-    rng = random.Random(7)  # noqa: S311  no secret
+    rng = random.Random(7)
     is_over, num_episodes = True, 0
     info: dict[str, Any] = {}
     for _ in range(NUM_ACTIONS):

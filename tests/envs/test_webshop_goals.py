@@ -34,7 +34,7 @@ MUG = Product(
 
 
 def rng(seed: int) -> Random:
-    return Random(seed)  # noqa: S311  no secret
+    return Random(seed)
 
 
 def variant(**changes: object) -> Product:

@@ -2,19 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from rl_bench.config import (
     AgentConfig,
-    BudgetConfig,
-    DataSource,
-    DriverConfig,
-    ModeConfig,
-    ModelConfig,
     RunSpec,
-    SandboxConfig,
-    TaskConfig,
 )
 from rl_bench.events import (
     AgentExited,
@@ -37,20 +31,14 @@ from rl_bench.events import (
 from rl_bench.ledger import Ledger
 from rl_bench.noise import repeatability_limit
 from rl_bench.paths import SweepPaths
+from tests.run_specs import run_spec
 
 
 def make_spec(*, tasks: tuple[str, ...] = ("alfworld",), seed: int = 0) -> RunSpec:
-    return RunSpec(
+    return run_spec(
+        *tasks,
+        mode="multi" if len(tasks) > 1 else "sft_only",
         agent=AgentConfig(name="reference", argv=("true",)),
-        driver=DriverConfig(name="none"),
-        mode=ModeConfig(name="multi" if len(tasks) > 1 else "sft_only", rules=""),
-        tasks=tuple(
-            TaskConfig(name=task, kind="x", level="L3", source=DataSource.BUILTIN, max_tokens=10)
-            for task in tasks
-        ),
-        model=ModelConfig(name="tiny", kind="tiny"),
-        budget=BudgetConfig(name="quick", wall_clock_s=600),
-        sandbox=SandboxConfig(name="none"),
         seed=seed,
     )
 
@@ -170,6 +158,10 @@ class Story:
         )
 
 
+MakeStory: TypeAlias = Callable[..., Story]
+"""The fixture ``story``: ``story("run0", tasks=("a", "b"), seed=1)``."""
+
+
 @pytest.fixture
 def sweep_paths(tmp_path: Path) -> SweepPaths:
     """An empty sweep's folder, named ``s``."""
@@ -177,8 +169,8 @@ def sweep_paths(tmp_path: Path) -> SweepPaths:
 
 
 @pytest.fixture
-def story(sweep_paths: SweepPaths) -> Callable[..., Story]:
-    """Makes stories of runs: ``story("run0", tasks=("a", "b"), seed=1)``."""
+def story(sweep_paths: SweepPaths) -> MakeStory:
+    """Makes stories of runs."""
 
     def make(run_id: str, *, tasks: tuple[str, ...] = ("alfworld",), seed: int = 0) -> Story:
         return Story(sweep_paths, run_id, spec=make_spec(tasks=tasks, seed=seed))

@@ -7,34 +7,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
+import httpx
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from rl_bench.clock import RunClock
-from rl_bench.code_history import CodeHistory
 from rl_bench.config import (
     AgentConfig,
     BudgetConfig,
-    DataSource,
-    DriverConfig,
-    ModeConfig,
-    ModelConfig,
     RunSpec,
-    SandboxConfig,
     TaskConfig,
 )
-from rl_bench.events import Evaluation, Event
+from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
 from rl_bench.grading_api import GradingServer
 from rl_bench.grading_desk import GradingDesk
 from rl_bench.ledger import Ledger, read_ledger
+from rl_bench.lineage.code_history import CodeHistory
 from rl_bench.noise import repeatability_limit
 from rl_bench.paths import RunPaths
 from rl_bench.submission import SubmissionStore
 from rl_bench.tasks.base import EvalContext, EvalResult, Task
 from rl_bench.workspace import Workspace
+from tests.run_specs import make_task_config, run_spec
 
+E = TypeVar("E")
 VOCABULARY = {"a": 0, "b": 1, "c": 2, "d": 3}
 
 
@@ -71,26 +70,11 @@ def make_spec(
     num_repeats: int = 1,
 ) -> RunSpec:
     """A run on ``tasks``, mode multi for several of them."""
-    names = tasks or ("alfworld",)
-    return RunSpec(
+    return run_spec(
+        *(make_task_config(name, num_repeats=num_repeats) for name in tasks or ("alfworld",)),
+        rules="Do as you like.",
         agent=agent or AgentConfig(name="test", argv=("true",), settings={"steps": 3}),
-        driver=DriverConfig(name="none"),
-        mode=ModeConfig(name="multi" if len(names) > 1 else "free", rules="Do as you like."),
-        tasks=tuple(
-            TaskConfig(
-                name=name,
-                kind="k",
-                level="L1",
-                source=DataSource.BUILTIN,
-                max_tokens=10,
-                num_repeats=num_repeats,
-            )
-            for name in names
-        ),
-        model=ModelConfig(name="tiny", kind="tiny"),
-        budget=budget or BudgetConfig(name="test", wall_clock_s=600),
-        sandbox=SandboxConfig(name="none"),
-        seed=0,
+        budget=budget,
     )
 
 
@@ -108,6 +92,9 @@ class WordTask:
     def write_train_data(self, folder: Path) -> None:
         (folder / "train.jsonl").write_text(f'{{"task": "{self.name}"}}\n')
 
+    def evaluation_texts(self) -> Iterator[tuple[str, str]]:
+        yield "item0", f"What would {self.name} say if it were asked in ten words or more?"
+
     def check_data(self) -> None:
         """Nothing is needed."""
 
@@ -123,6 +110,7 @@ class ScriptedGrade:
         errors: Raised one after the other, before anything is scored.
         broken: These tasks have no score.
         spread: A base model that is graded more than once scores up to this much more, each time.
+        reused: Verdicts were reached for another run, and waited for.
         gate: Grading waits while it is cleared.
     """
 
@@ -131,6 +119,7 @@ class ScriptedGrade:
         self.errors: list[Exception] = []
         self.broken: set[str] = set()
         self.queue_s = 0.0
+        self.reused = False
         self.spread = 0.0
         self.gate = threading.Event()
         self.gate.set()
@@ -156,6 +145,7 @@ class ScriptedGrade:
             repeat_scores=tuple(scores) if num > 1 else (),
             noise_floor=repeatability_limit(scores),
             queue_s=self.queue_s,
+            reused=self.reused,
         )
 
 
@@ -184,7 +174,7 @@ class Scene:
             ledger=self.ledger,
             clock=self.clock,
             grade=self.grade,
-            code_revision=history.record,
+            code_revision=lambda: history.record("submission").id,
             on_scores=self.workspace.refresh,
         )
         self.server = GradingServer(self.desk)
@@ -212,7 +202,18 @@ class Scene:
         write_checkpoint(self.workspace.output / name, value=value)
         return f"output/{name}"
 
-    def events(self, *types: type[Event]) -> list[Event]:
+    def events(self, *types: type[E]) -> list[E]:
         """What the ledger holds, of these types."""
         entries = read_ledger(self.paths.ledger)
         return [entry.event for entry in entries if isinstance(entry.event, types)]
+
+
+def submit(scene: Scene, model_path: str, **fields: object) -> httpx.Response:
+    """What the API answers to a submission."""
+    body = {"model_path": model_path, **fields}
+    return httpx.post(f"{scene.server.url}/submit", json=body, timeout=120)
+
+
+def get(scene: Scene, path: str) -> httpx.Response:
+    """What the API answers to a question."""
+    return httpx.get(f"{scene.server.url}/{path}", timeout=120)

@@ -1,6 +1,8 @@
 """Copies that later writes to the original cannot reach."""
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,32 @@ def test_read_only_tree_can_be_removed(tmp_path: Path) -> None:
     remove_tree(tmp_path / "tree")
     assert outside.exists()
     assert not (tmp_path / "tree").exists()
+
+
+def test_an_ordinary_user_can_remove_what_was_closed() -> None:
+    """An agent that closes its own folders must not hinder the next attempt."""
+    with tempfile.TemporaryDirectory() as name:  # tmp_path lies in folders that only we may enter
+        here = Path(name)
+        closed = here / "tree" / "a" / "b" / "c"
+        closed.mkdir(parents=True)
+        (closed / "file").touch()
+        (here / "outside").mkdir(mode=0o500)
+        (here / "tree" / "link").symlink_to(here / "outside")
+        for path in (closed / "file", closed, *closed.relative_to(here).parents):
+            (here / path).chmod(0o777 if path == Path() else 0)
+        child = os.fork()
+        if child == 0:
+            if os.geteuid() == 0:  # whom no permission keeps out
+                for path in (here, *here.rglob("*")):
+                    os.chown(path, 65534, 65534, follow_symlinks=False)
+                os.setgid(65534)
+                os.setuid(65534)
+            with contextlib.suppress(BaseException):
+                remove_tree(here / "tree")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert [path.name for path in here.iterdir()] == ["outside"]
+        assert (here / "outside").stat().st_mode & 0o777 == 0o500
 
 
 def test_probe_for_reflinks_leaves_nothing(tmp_path: Path) -> None:

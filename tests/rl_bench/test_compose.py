@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench.compose import CONF_DIR, compose, groups
+from rl_bench.compose import compose
 from rl_bench.errors import ConfigError
+from rl_bench.option_files import CONF_DIR, groups
 from rl_bench.plan import expand
 
 EXPERIMENTS = sorted(path.stem for path in (CONF_DIR / "experiment").glob("*.yaml"))
@@ -36,14 +37,20 @@ def test_every_debug_setting_composes(name: str) -> None:
     ],
 )
 def test_every_condition_composes_under_its_own_name(group: str, option: str) -> None:
-    experiment = compose([f"{group}={option}"]).experiment
+    given = ("base_url=http://x/v1", "model_id=m") if option == "openai" else ()
+    words = [f"{group}={option}", *(f"{group}.endpoint.{word}" for word in given)]
+    experiment = compose(words).experiment
 
     assert getattr(experiment, group).name == option
 
 
 def test_every_option_of_every_axis_is_valid_and_bears_its_file_name() -> None:
     every = "[{agents: ['*'], drivers: ['*'], modes: ['*'], tasks: ['*'], models: ['*']}]"
-    options = compose([f"sweep.blocks={every}", "options.agent.command.argv=[bash]"]).experiment
+    needed = ["options.agent.command.argv=[bash]", "options.agent.replay.settings.run=/r"]
+    for driver in ("openai_compatible", "anthropic_compatible"):
+        given = ("model_id=m", "base_url=http://x/v1", "key_variable=K")
+        needed += [f"options.driver.{driver}.{word}" for word in given]
+    options = compose([f"sweep.blocks={every}", *needed]).experiment
 
     for group in AXES:
         found = getattr(options.options, f"{group}s")
@@ -165,6 +172,9 @@ def test_config_dir_adds_options(tmp_path: Path) -> None:
         (["sink.wandb.proj=x"], ["'sink.wandb.proj'", "did you mean project?"]),
         (["~task.kind"], ["missing key 'task.kind'"]),
         (["agent=command"], ["missing key 'agent.argv'"]),
+        (["agent=replay", "agent.setings.run=/x"], ["unknown key 'agent.setings'", "settings?"]),
+        (["agent=command", "budget.wallclock_s=3"], ["'budget.wallclock_s'", "wall_clock_s?"]),
+        (["agent=replay", "agent.settings.rn=/x"], ["missing key 'agent.settings.run'"]),
         (["agent=[noop,command]"], ["agent takes one option", "sweep.blocks"]),
         (["sweep.name=a b"], ["sweep.name", "pattern"]),
         (["sweep.seeds=[]"], ["sweep.seeds", "at least 1"]),

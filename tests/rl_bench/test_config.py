@@ -42,6 +42,27 @@ def test_an_agent_has_a_command() -> None:
         AgentConfig(name="a", argv=())
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"argv": ("a", "b\0c")}, "NUL"),
+        ({"argv": ("a", "\ud800")}, "half a character"),
+        ({"env": {"A": "b\0c"}}, "NUL"),
+        ({"env": {"A=B": "c"}}, "no name of a variable"),
+        ({"env": {"": "c"}}, "no name of a variable"),
+        ({"files": {"a": "1", "a/b": "2"}}, "below another"),
+        ({"files": {"a\0b": "1"}}, "NUL"),
+        ({"on_live_children": "resume"}, "resume_argv"),
+        ({"linger_s": 0}, "greater than 0"),
+        ({"stream": ({"kind": "words"},)}, "stream"),
+        ({"stream": ({"kind": "usage", "tokens": {"words": "a"}},)}, "tokens"),
+    ],
+)
+def test_what_no_agent_can_be_started_with(change: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        AgentConfig.model_validate({"name": "a", "argv": ("a",), **change})
+
+
 @pytest.mark.parametrize("name", ["", "a b", "../up", "-x", "a" * 65])
 def test_a_sweep_name_is_a_safe_folder_name(name: str) -> None:
     with pytest.raises(ValidationError, match="name"):

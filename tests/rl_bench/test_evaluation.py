@@ -1,6 +1,7 @@
 """Grading without an agent: what a command line means, what is kept and what is shown."""
 
 import io
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from rl_bench import evaluate
+from rl_bench.endpoint.served import ServedModel
 from rl_bench.errors import ConfigError, SinkError
 from rl_bench.evaluation import EvaluationPlan, EvaluationRecord, plan_evaluation, save_record
 from rl_bench.evaluation_view import EvaluationProgress, show_records
@@ -165,6 +167,70 @@ def test_a_record_keeps_the_verdict_and_its_items_apart(folder: Path) -> None:
     assert table.schema.equals(ITEMS)
     assert table["item_id"].to_pylist() == ["game0", "game1", "game2"]
     assert set(table["run_id"].to_pylist()) == {"mine"}
+
+
+SERVED = [
+    "grader=openai",
+    "grader.endpoint.model_id=org/My Model",
+    "grader.endpoint.base_url=http://127.0.0.1:9/v1",
+]
+
+
+def test_a_served_model_needs_no_model_and_takes_no_checkpoint(folder: Path) -> None:
+    plan = plan_evaluation(["task=gsm8k_mini", *SERVED])
+    assert plan.subject == "org/My Model as served at http://127.0.0.1:9/v1"
+    assert plan.name.startswith("My_Model-gsm8k_mini-")
+    assert not plan.names_model
+    assert plan_evaluation(["task=gsm8k_mini", "model=smollm2_135m", *SERVED]).names_model
+    (folder / "mine").mkdir()
+    with pytest.raises(ConfigError, match="cannot be loaded where org/My Model is served"):
+        plan_evaluation(["task=gsm8k_mini", "checkpoint=mine", *SERVED])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (SERVED[:2], "missing key 'grader.endpoint.base_url'"),
+        ([*SERVED, "grader.gpus_per_grader=1"], "gpus_per_grader has no effect with engine=openai"),
+        (["grader.engine=openai"], "endpoint names the served model for engine=openai"),
+        ([*SERVED, "grader.engine=vllm"], "endpoint names the served model for engine=openai"),
+        ([*SERVED, "grader.endpoint.key_variable=NO_SUCH_KEY"], "NO_SUCH_KEY is not set"),
+        (SERVED, "nothing answers at http://127.0.0.1:9/v1"),
+    ],
+)
+def test_a_served_model_that_cannot_be_asked_is_refused(
+    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate.main(["task=gsm8k_mini", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not (folder / "results").exists()
+
+
+def test_a_dry_run_tells_that_a_served_models_weights_are_not_seen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        words = [*SERVED, f"grader.endpoint.base_url={url}", "dry_run=true"]
+        assert evaluate.main(["task=gsm8k_mini", *words]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "no key needed; its weights are not seen" in text
+    assert "model tiny" not in text
+    assert "would be refused" not in text
+
+
+def test_the_record_of_a_served_model_claims_no_checkpoint(folder: Path) -> None:
+    plan = plan_evaluation(["task=gsm8k_mini", "name=mine", *SERVED])
+    served = ServedModel(base_url="http://127.0.0.1:9/v1", model_id="org/My Model", root="/m")
+    kept = record(plan, make_evaluation(40.0, task="gsm8k_mini")).model_copy(
+        update={"model": None, "checkpoint": "", "content_hash": "", "served": served}
+    )
+    save_record(plan.paths, kept)
+    (line,) = plan.paths.evaluations.read_text().splitlines()
+    again = EvaluationRecord.model_validate_json(line)
+    assert (again.model, again.checkpoint, again.content_hash) == (None, "", "")
+    assert again.served == served
+    assert again.grader.endpoint is not None
 
 
 def test_a_verdict_that_cannot_be_kept_is_told(folder: Path) -> None:

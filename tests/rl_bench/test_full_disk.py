@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_bench.config import AgentConfig, RunSpec
-from rl_bench.disk_watch import STOP_BYTES, WARN_BYTES
+from rl_bench.config import AgentConfig, AuditConfig, RunSpec
+from rl_bench.disk_watch import STOP_BYTES, STOP_FILES, WARN_BYTES, WARN_FILES, DiskWatch
 from rl_bench.errors import LedgerError
 from rl_bench.events import Entry, Evaluation, Note, RunEnd, RunFinished, RunState, StateChanged
 from rl_bench.grading import GradeJob
 from rl_bench.ledger import Ledger, read_ledger
 from rl_bench.paths import SweepPaths
-from rl_bench.run import Run
+from rl_bench.run import OnEntry, Run
 from tests.rl_bench.grading_scene import WordTask, make_spec, write_checkpoint
 
 AGENT = "import time; time.sleep(60)"
@@ -89,7 +89,36 @@ def test_a_run_is_stopped_before_its_disk_is_full_and_says_why(
     assert not last.final
 
 
-def attempt_at(root: Path, spec: RunSpec, on_entry: object) -> RunEnd:
+@pytest.mark.parametrize(
+    ("num_files", "is_full", "num_warnings"),
+    [(WARN_FILES, False, 0), (WARN_FILES - 1, False, 1), (STOP_FILES - 1, True, 0)],
+)
+def test_a_disk_can_run_out_of_files(
+    tmp_path: Path,
+    free: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    num_files: int,
+    is_full: bool,
+    num_warnings: int,
+) -> None:
+    status = SimpleNamespace(f_files=10**6, f_favail=num_files)
+    monkeypatch.setattr("rl_bench.disk_watch.os.statvfs", lambda path: status)
+    warnings: list[str] = []
+    disk = DiskWatch(tmp_path, warn=warnings.append)
+    assert disk.is_full() is is_full
+    assert not disk.look() or "files" in disk.problem
+    assert len(warnings) == num_warnings
+
+
+def test_a_file_system_that_counts_no_files_has_room(
+    tmp_path: Path, free: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = SimpleNamespace(f_files=0, f_favail=0)
+    monkeypatch.setattr("rl_bench.disk_watch.os.statvfs", lambda path: status)
+    assert not DiskWatch(tmp_path, warn=lambda words: None).look()
+
+
+def attempt_at(root: Path, spec: RunSpec, on_entry: OnEntry) -> RunEnd:
     base = root / "base"
     if not base.exists():
         write_checkpoint(base)
@@ -109,7 +138,10 @@ def attempt_at(root: Path, spec: RunSpec, on_entry: object) -> RunEnd:
         cache=root / "cache",
         base_model=base,
         num_threads=1,
+        agents_dir=root / "agents",
+        audit=AuditConfig(name="test"),
+        keep_models="all",
         grade=grade,
-        on_entry=on_entry,  # type: ignore[arg-type]
+        on_entry=on_entry,
     )
     return run.execute(attempt=0, is_last=False)

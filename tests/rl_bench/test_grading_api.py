@@ -1,6 +1,5 @@
 """The grading API as an agent meets it: a real server, real checkpoints, a real ledger."""
 
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,26 +9,19 @@ import httpx
 import pytest
 
 from rl_bench.config import BudgetConfig
-from rl_bench.errors import GraderError, SubmissionError
+from rl_bench.errors import GraderError, LedgerError, SubmissionError, WorkspaceError
 from rl_bench.events import (
     BaselineGraded,
+    Entry,
+    Event,
     Note,
     SubmissionAccepted,
     SubmissionGraded,
     SubmissionRejected,
 )
-from rl_bench.grading_api import HOST, GradingServer
 from rl_bench.ledger import read_ledger
-from tests.rl_bench.grading_scene import Scene, make_spec, write_checkpoint
-
-
-def submit(scene: Scene, model_path: str, **fields: object) -> httpx.Response:
-    body = {"model_path": model_path, **fields}
-    return httpx.post(f"{scene.server.url}/submit", json=body, timeout=30)
-
-
-def get(scene: Scene, path: str) -> httpx.Response:
-    return httpx.get(f"{scene.server.url}/{path}", timeout=30)
+from rl_bench.lineage.code_history import CodeHistory
+from tests.rl_bench.grading_scene import Scene, get, make_spec, submit, write_checkpoint
 
 
 def wait_for(condition: Callable[[], bool], *, limit_s: float = 10.0) -> bool:
@@ -181,7 +173,7 @@ def test_grading_that_is_down_gives_no_score_and_can_be_repeated(tmp_path: Path)
         assert "score" not in reply.json()
     assert (third.status_code, third.json()["score"]) == (200, 9)
     assert third.json()["total_submissions"] == 1
-    scores = [event.evaluations[0].score for event in scene.events(SubmissionGraded)]  # type: ignore[union-attr]
+    scores = [event.evaluations[0].score for event in scene.events(SubmissionGraded)]
     assert scores == [None, None, 9]
 
 
@@ -262,6 +254,28 @@ def test_queue_wait_is_credited_to_those_who_wait(tmp_path: Path) -> None:
         assert get(scene, "time").json()["queue_credit_s"] == credit
 
 
+def test_a_wait_for_what_is_graded_for_another_run_is_not_credited(tmp_path: Path) -> None:
+    with Scene(tmp_path, make_spec()).serving() as scene:
+        scene.grade.queue_s, scene.grade.reused = 0.1, True
+        scene.grade.gate.clear()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(submit, scene, scene.checkpoint("one", value=9))
+            assert wait_for(lambda: bool(scene.grade.jobs))
+            time.sleep(0.2)
+            scene.grade.gate.set()
+            assert answer.result().json()["score"] == 9
+        assert get(scene, "time").json()["queue_credit_s"] == 0.0
+
+
+def test_a_closed_desk_accepts_nothing_though_there_is_time(tmp_path: Path) -> None:
+    with Scene(tmp_path, make_spec()).serving() as scene:
+        scene.desk.close()
+        refused = submit(scene, scene.checkpoint("one", value=9))
+        assert (refused.status_code, refused.json()["reason"]) == (410, "too_late")
+        assert get(scene, "time").json()["remaining_s"] > 0
+    assert not scene.events(SubmissionAccepted)
+
+
 def test_limit_of_submissions(tmp_path: Path) -> None:
     budget = BudgetConfig(name="test", wall_clock_s=600, max_submissions=2)
     with Scene(tmp_path, make_spec(budget=budget)).serving() as scene:
@@ -305,119 +319,6 @@ def test_mode_multi_grades_only_what_failed_again(tmp_path: Path) -> None:
     assert [task.name for task in scene.grade.jobs[-1].tasks] == ["gsm8k"]
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [
-        (b"", 400),
-        (b"{", 400),
-        (b"[]", 400),
-        (b"[" * 60_000, 400),
-        (b'{"model_path": 3}', 400),
-        (b'{"path": "output"}', 400),
-        (b'{"model_path": "output", "task": 7}', 400),
-        (b'{"model_path": "\xff"}', 400),
-        (b'{"model_path": "' + b"x" * 70_000 + b'"}', 413),
-    ],
-)
-def test_malformed_requests(tmp_path: Path, content: bytes, status: int) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        reply = httpx.post(f"{scene.server.url}/submit", content=content)
-        assert get(scene, "health").json() == {"status": "ok"}
-    assert reply.status_code == status
-    assert reply.json()["message"]
-
-
-def test_endless_body_is_cut_off(tmp_path: Path) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        chunks = (b"x" * 10_000 for _ in range(1000))
-        try:
-            status = httpx.post(f"{scene.server.url}/submit", content=chunks).status_code
-        except httpx.WriteError:
-            status = 413
-        assert status == 413
-        assert get(scene, "health").status_code == 200
-
-
-def test_bad_checkpoint_is_refused_with_its_file(tmp_path: Path) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        adapter = scene.workspace.output / "adapter"
-        adapter.mkdir()
-        (adapter / "adapter_config.json").write_text("{}")
-        cut = scene.workspace.root / scene.checkpoint("cut", value=1) / "model.safetensors"
-        cut.write_bytes(cut.read_bytes()[:-4])
-        refused = submit(scene, "output/adapter"), submit(scene, "output/cut")
-        good = submit(scene, scene.checkpoint("good", value=2)).json()
-    assert [reply.status_code for reply in refused] == [422, 422]
-    assert refused[0].json()["reason"] == "adapter_only"
-    assert "merge" in refused[0].json()["cure"]
-    assert refused[1].json()["file"] == "model.safetensors"
-    assert good["submission_id"] == 1
-    assert not any((tmp_path / "snapshots").glob(".draft*"))
-    reasons = [event.reason for event in scene.events(SubmissionRejected)]  # type: ignore[union-attr]
-    assert reasons == ["adapter_only", "truncated_shard"]
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "{token}/set_baseline"),
-        ("POST", "{token}/scores"),
-        ("DELETE", "{token}/submissions/1"),
-        ("GET", "{token}/docs"),
-        ("GET", "docs"),
-        ("GET", "openapi.json"),
-        ("POST", "submit"),
-        ("POST", "wrong-token/submit"),
-        ("GET", "ключ/scores"),
-        ("GET", ""),
-    ],
-)
-def test_everything_else_is_not_found_and_noted(tmp_path: Path, method: str, path: str) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        token = scene.server.token
-        url = f"http://{HOST}:{scene.server.port}/{path.format(token=token)}"
-        reply = httpx.request(method, url)
-    assert reply.status_code == 404
-    (note,) = scene.events(Note)
-    assert isinstance(note, Note)
-    assert note.topic == "unknown_request"
-    assert token not in note.message
-
-
-def test_neighbours_token_opens_nothing(tmp_path: Path) -> None:
-    one, two = Scene(tmp_path / "1", make_spec()), Scene(tmp_path / "2", make_spec())
-    with one.serving(), two.serving():
-        url = f"http://{HOST}:{two.server.port}/{one.server.token}/scores"
-        assert httpx.get(url).status_code == 404
-
-
-def test_listens_on_loopback_only(tmp_path: Path) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        assert scene.server._socket.getsockname()[0] == "127.0.0.1"
-
-
-def test_port_that_is_taken_is_replaced(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, make_spec())
-    with socket.socket() as other:
-        other.bind((HOST, 0))
-        other.listen()
-        server = GradingServer(scene.desk, port=other.getsockname()[1])
-        with server:
-            assert server.port != other.getsockname()[1]
-            assert httpx.get(f"{server.url}/health").status_code == 200
-    server.close()
-    scene.close()
-
-
-def test_stopping_does_not_wait_for_idle_clients(tmp_path: Path) -> None:
-    with Scene(tmp_path, make_spec()).serving() as scene:
-        client = httpx.Client()
-        client.get(f"{scene.server.url}/health")
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 5
-    client.close()
-
-
 def test_unwritable_ledger_gives_no_answer_that_could_be_lost(tmp_path: Path) -> None:
     with Scene(tmp_path, make_spec()).serving() as scene:
         scene.ledger.close()
@@ -425,6 +326,45 @@ def test_unwritable_ledger_gives_no_answer_that_could_be_lost(tmp_path: Path) ->
         assert reply.status_code == 503
         assert not scene.grade.jobs
         assert get(scene, "scores").json()["total_submissions"] == 0
+
+
+def test_a_verdict_that_could_not_be_recorded_is_no_answer_and_is_reached_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Scene(tmp_path, make_spec()).serving() as scene:
+        append = scene.ledger.append
+
+        def refuse_verdicts(event: Event) -> Entry:
+            if isinstance(event, SubmissionGraded):
+                raise LedgerError("the disk is full")
+            return append(event)
+
+        path = scene.checkpoint("one", value=9)
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.ledger, "append", refuse_verdicts)
+            reply = submit(scene, path)
+        assert (reply.status_code, reply.json()["submission_id"]) == (503, 1)
+        assert get(scene, "scores").json()["best"] is None
+        assert submit(scene, path).json()["score"] == 9
+    assert len(scene.events(SubmissionGraded)) == 1
+
+
+def test_code_that_cannot_be_recorded_costs_no_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(history: CodeHistory, cause: str) -> None:
+        raise WorkspaceError("no room for the history")
+
+    monkeypatch.setattr(CodeHistory, "record", fail)
+    with Scene(tmp_path, make_spec()).serving() as scene:
+        assert submit(scene, scene.checkpoint("one", value=9)).json()["score"] == 9
+    accepted, note = scene.events(SubmissionAccepted, Note)
+    if isinstance(accepted, Note):
+        accepted, note = note, accepted
+    assert isinstance(accepted, SubmissionAccepted)
+    assert accepted.code_revision == ""
+    assert isinstance(note, Note)
+    assert (note.topic, "no room for the history" in note.message) == ("code_history", True)
 
 
 def test_accepted_submissions_survive_a_kill(tmp_path: Path) -> None:

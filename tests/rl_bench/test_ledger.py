@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rl_bench.errors import LedgerError
-from rl_bench.events import Evaluation, Item, Note, SubmissionGraded
+from rl_bench.events import Evaluation, Event, Item, Note, RunEnd, RunFinished, SubmissionGraded
 from rl_bench.ledger import TORN_TOPIC, Ledger, read_ledger, read_ledger_part
 
 WRITER = """
@@ -82,6 +82,21 @@ def test_torn_last_line_is_cut_off_and_noted(
     assert entries[2].event.topic == TORN_TOPIC
 
 
+def test_a_last_line_that_lacks_its_newline_was_never_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    with Ledger(path) as ledger:
+        ledger.append(note("a"))
+        ledger.append(note("b"))
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    assert messages(path) == ["a"]
+    with Ledger(path) as ledger:
+        ledger.append(note("c"))
+    told, last = read_ledger(path)[1:]
+    assert isinstance(told.event, Note)
+    assert told.event.topic == TORN_TOPIC
+    assert last.event == note("c")
+
+
 def test_a_ledger_of_one_torn_line_opens_empty(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(b'{"seq":0,')
@@ -129,6 +144,14 @@ def test_second_writer_is_refused_until_the_first_closes(tmp_path: Path) -> None
     with Ledger(path), pytest.raises(LedgerError, match="has a writer already"):
         Ledger(path)
     Ledger(path).close()
+
+
+def test_a_writer_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    first = Ledger(path)
+    threading.Timer(0.3, first.close).start()
+    with Ledger(path, wait_s=20) as second:
+        assert second.append(note()).seq == 0
 
 
 def test_reading_neither_needs_nor_frees_the_lock(tmp_path: Path) -> None:
@@ -230,6 +253,93 @@ def test_a_full_disk_leaves_the_ledger_whole(
     assert messages(path) == ["before", "after"]
 
 
+def test_half_a_line_that_cannot_be_taken_back_stops_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int, rest: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "l.jsonl"
+    with Ledger(path) as ledger:
+        ledger.append(note("before"))
+        monkeypatch.setattr("rl_bench.ledger.os.write", fail)
+        monkeypatch.setattr("rl_bench.ledger.os.ftruncate", fail)
+        with pytest.raises(LedgerError, match="cannot write"):
+            ledger.append(note("lost"))
+        monkeypatch.undo()
+        with pytest.raises(LedgerError, match="a line is half written"):
+            ledger.append(note("after"))
+    assert messages(path) == ["before"]
+
+
+def test_without_its_reserve_a_full_disk_takes_not_even_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "l.jsonl"
+    with Ledger(path) as ledger:
+        path.with_suffix(".reserve").unlink()
+        monkeypatch.setattr("rl_bench.ledger.os.write", full)
+        with pytest.raises(LedgerError, match="No space left"):
+            ledger.append(RunFinished(end=RunEnd.INFRA_ERROR))
+    assert read_ledger(path) == []
+
+
+def test_a_ledger_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file where a folder belongs")
+    with pytest.raises(LedgerError, match=r"cannot open ledger .*runs/r/ledger\.jsonl"):
+        Ledger(tmp_path / "runs" / "r" / "ledger.jsonl")
+
+
+def in_the_way(path: Path, what: str) -> None:
+    path.parent.parent.mkdir(parents=True)
+    if what == "a file as the run's folder":
+        path.parent.touch()
+        return
+    path.parent.mkdir()
+    if what == "a loop":
+        path.symlink_to(path.name)
+    elif what == "a folder":
+        path.mkdir()
+    elif what == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "what", ["a file as the run's folder", "a loop", "a folder", "a pipe", "a device"]
+)
+def test_what_is_in_a_ledgers_place_is_told_with_a_cure(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "runs" / "r" / "ledger.jsonl"
+    in_the_way(path, what)
+    for act, use in (("open", Ledger), ("read", read_ledger)):
+        with pytest.raises(LedgerError, match=f"cannot {act} ledger {path}: ") as refused:
+            use(path)
+        assert "move the run's folder away" in refused.value.cure
+
+
+@pytest.mark.parametrize("call", ["fsync", "ftruncate"])
+def test_a_disk_that_refuses_at_the_opening_is_a_ledgers_error_and_holds_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(*args: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    path = tmp_path / "r" / "l.jsonl"
+    if call == "ftruncate":
+        path.parent.mkdir()
+        path.write_bytes(b"torn")
+    monkeypatch.setattr(f"rl_bench.ledger.os.{call}", fail)
+    with pytest.raises(LedgerError, match=r"cannot open ledger .*Input/output"):
+        Ledger(path)
+    monkeypatch.undo()
+    Ledger(path).close()
+
+
 def test_a_failed_fsync_stops_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -245,7 +355,7 @@ def test_a_failed_fsync_stops_the_ledger(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_kill_9_at_any_moment_loses_no_acknowledged_event(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
-    rng = random.Random(0)  # noqa: S311  moments of kills, not secrets
+    rng = random.Random(0)
     acknowledged: list[int] = []
     for _ in range(8):
         process = subprocess.Popen(
@@ -291,3 +401,43 @@ def test_lines_that_another_version_or_a_bad_disk_wrote_are_named(
 
     with pytest.raises(LedgerError, match=f"line {line % 2 + 1} .*Move the run's folder away"):
         read_ledger(path)
+
+
+def test_entries_read_without_items_differ_in_nothing_else(tmp_path: Path) -> None:
+    marks = 'a "items":[ in words, an end ],"queue_s": and \\"items\\":[{'
+    item = Item(
+        item_id=marks,
+        status="ok",
+        score=1.0,
+        num_steps=1,
+        num_tokens=2,
+        duration_s=0.5,
+        detail={"items": marks, "],": "]"},
+    )
+    verdicts = [
+        Evaluation(
+            task=task,
+            score=1.0,
+            failure=marks,
+            num_items=num,
+            num_errors=0,
+            evaluator_version="1",
+            items=(item,) * num,
+            queue_s=3.0,
+        )
+        for task, num in (("a", 2), ("b", 0), ("c", 1))
+    ]
+    events: list[Event] = [
+        note(marks),
+        SubmissionGraded(submission_id=1, evaluations=tuple(verdicts)),
+    ]
+    path = tmp_path / "l.jsonl"
+    with Ledger(path) as ledger:
+        written = [ledger.append(event) for event in events]
+    bare = tuple(verdict.model_copy(update={"items": ()}) for verdict in verdicts)
+    graded = written[1].model_copy(
+        update={"event": SubmissionGraded(submission_id=1, evaluations=bare)}
+    )
+    assert read_ledger(path, with_items=False) == [written[0], graded]
+    assert read_ledger_part(path, with_items=False).offset == path.stat().st_size
+    assert read_ledger(path) == written

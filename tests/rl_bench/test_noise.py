@@ -16,7 +16,9 @@ def test_one_grading_tells_no_noise() -> None:
     assert within_noise(None, 3.0) is None
 
 
-@pytest.mark.parametrize(("difference", "inside"), [(0.5, True), (-2.0, True), (2.1, False)])
+@pytest.mark.parametrize(
+    ("difference", "inside"), [(0.5, True), (2.0, True), (2.1, False), (-2.0, True), (-2.1, False)]
+)
 def test_a_gain_is_held_against_the_floor(difference: float, inside: bool) -> None:
     assert within_noise(difference, 2.0) is inside
 

@@ -141,6 +141,14 @@ def test_a_pair_that_cannot_be_driven_is_refused(overrides: list[str]) -> None:
         expand(plan_of(*overrides))
 
 
+def test_the_drivers_that_fit_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        expand(compose(["agent=codex", "driver=opus_4_6"]).experiment)
+    for name in ("gpt_5_4", "openai_compatible", "scripted"):
+        assert name in caught.value.cure
+    assert "sonnet_4_5" not in caught.value.cure
+
+
 def test_a_factorial_block_drops_pairs_that_cannot_be_driven() -> None:
     experiment = plan_of(
         "sweep.blocks=[{agents: [codex, claude_code], drivers: [gpt_4o, opus_4_6]}]"

@@ -15,7 +15,7 @@ from rl_bench.plan import expand, run_id
 from rl_bench.preflight import Check, Verdict, num_local_gpus, preflight, require
 from rl_bench.sweep_claim import claim_sweep
 
-BASE = ("agent=noop", "task=gsm8k_mini")
+BASE = ("agent=noop", "task=gsm8k_mini", "sandbox=none")
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,9 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
     assert str(absent) in check.detail + check.cure
     assert "RL_BENCH_DATA" in check.cure
     assert "options.task.gsm8k.data_path=" in check.cure
-    assert "`python -m rl_bench.prepare task=gsm8k`" in check.cure
+    first = "`python -m rl_bench.prepare task=gsm8k` gets the data. Otherwise: "
+    assert check.cure.startswith(first)
+    assert check.cure.count("task.gsm8k.data_path=") == 1
 
 
 def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path) -> None:
@@ -90,6 +92,19 @@ def test_data_that_are_there_are_not_to_be_fetched(change: str, said: str, tmp_p
     assert ("rl_bench.prepare" in check.cure) is (change == "task.num_eval=3")
 
 
+def test_a_fault_of_a_tasks_own_check_is_told_with_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(task: object) -> None:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("rl_bench.tasks.gsm8k.task.GSM8KTask.check_data", broken)
+    check = checks_of("task=gsm8k_mini")["task gsm8k_mini"]
+    assert check.verdict is Verdict.FAILED
+    assert "KeyError: 'oops' at " in check.detail
+    assert "test_preflight.py:" in check.detail
+
+
 def test_a_kind_that_does_not_exist_is_named() -> None:
     check = checks_of("task=gsm8k_mini", "task.kind=gsm9k")["task gsm8k_mini"]
 
@@ -106,25 +121,31 @@ def test_a_model_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "absent") in check.detail
 
 
-def test_a_missing_binary_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cli_is_named_with_its_version_and_how_it_is_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
-    check = checks_of("agent=codex", "driver=gpt_4o")["agent codex"]
+    overrides = ("agent=codex", "driver=gpt_4o", f"paths.agents={tmp_path}")
+    check = checks_of(*overrides)["agent codex"]
 
     assert check.verdict is Verdict.FAILED
-    assert "'codex' is not on PATH" in check.detail
-    assert "0.171.0" in check.cure
+    assert f"'codex' 0.171.0 is neither in {tmp_path / 'codex' / '0.171.0'} nor on PATH" in (
+        check.detail
+    )
+    assert "python -m rl_bench.agents install codex" in check.cure
 
 
 def test_a_key_is_asked_for_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = ("agent=codex", "driver=gpt_4o")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert "key OPENAI_API_KEY" in failures(checks_of(*overrides))
+    assert "driver gpt_4o" in failures(checks_of(*overrides))
 
     monkeypatch.setenv("OPENAI_API_KEY", "value-of-the-key")
     checks = checks_of(*overrides)
 
-    assert checks["key OPENAI_API_KEY"].verdict is Verdict.OK
+    assert "driver gpt_4o" not in failures(checks)
+    assert "key in OPENAI_API_KEY" in checks["driver gpt_4o"].detail
     assert "value-of-the-key" not in str(checks)
 
 
@@ -257,3 +278,109 @@ def test_require_lists_each_failure_with_its_cure() -> None:
 @pytest.mark.parametrize(("visible", "num"), [("", 0), ("-1", 0), ("0", 1), ("0,3", 2)])
 def test_visible_devices_bound_the_gpus(visible: str, num: int) -> None:
     assert num_local_gpus({"CUDA_VISIBLE_DEVICES": visible}) == num
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("+agent.read_only=[/nowhere/tools]", "is not there"),
+        ("+agent.read_only=[no_such_tools]", "no_such_tools"),
+        ("+agent.read_only=[/]", "other runs"),
+        ("+agent.env={URL:'{driver_url}'}", "agent.apis"),
+    ],
+)
+def test_a_config_that_no_run_would_get_over(override: str, problem: str) -> None:
+    check = checks_of(override)["agent noop"]
+
+    assert check.verdict is Verdict.FAILED
+    assert problem in check.detail
+
+
+def driver_check(url: str, *more: str) -> Check:
+    name = "openai_compatible"
+    overrides = ("agent=opencode", f"driver={name}", "driver.model_id=m", "driver.key_variable=")
+    return checks_of(*overrides, f"driver.base_url={url}", *more)[f"driver {name}"]
+
+
+def test_an_address_of_this_machine_where_nothing_listens_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        assert driver_check(url).verdict is Verdict.OK
+
+    check = driver_check(url)
+    assert check.verdict is Verdict.FAILED
+    assert f"nothing answers at {url}" in check.detail
+    # On a cluster the run's machine is another one.
+    assert driver_check(url, "cluster=ray").verdict is Verdict.WARNING
+
+
+def test_another_machine_that_does_not_answer_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    check = driver_check("http://no-such-host.invalid/v1")
+
+    assert check.verdict is Verdict.WARNING
+    assert "driver.base_url" in check.cure
+
+
+def program(folder: Path, output: str) -> Path:
+    path = folder / "mine"
+    path.write_text(f"#!/bin/sh\necho '{output}'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("output", "verdict", "said"),
+    [
+        ("mine 1.2.3", Verdict.OK, "1.2.3"),
+        ("mine 1.2.4", Verdict.WARNING, "is version 1.2.4, and runs will be recorded as 1.2.3"),
+        ("hello", Verdict.WARNING, "tells no version"),
+    ],
+)
+def test_the_version_of_a_program_that_is_no_package(
+    output: str, verdict: Verdict, said: str, tmp_path: Path
+) -> None:
+    binary = program(tmp_path, output)
+    overrides = (f"agent.argv=[{binary}]", f"agent.binary={binary}", "agent.version=1.2.3")
+
+    check = checks_of("agent=command", *overrides)["agent command"]
+
+    assert check.verdict is verdict
+    assert said in check.detail
+
+
+def test_another_version_is_installed_by_the_command_that_is_told(tmp_path: Path) -> None:
+    overrides = (
+        "agent=codex",
+        "driver=scripted",
+        f"paths.agents={tmp_path}",
+        "agent.version=9.9.9",
+    )
+
+    check = checks_of(*overrides)["agent codex"]
+
+    assert "python -m rl_bench.agents install codex agent.version=9.9.9" in check.cure
+
+
+def test_a_placeholder_that_is_all_but_one_is_named() -> None:
+    argv = "agent.argv=[echo,'{drivr_model}','{DRIVER-MODEL}','{prompt}','{other}']"
+
+    checks = checks_of("agent=command", argv)
+
+    assert checks["agent command"].verdict is Verdict.OK
+    found = checks["agent command, placeholders"]
+    assert found.verdict is Verdict.WARNING
+    assert "{drivr_model} is no placeholder: did you mean {driver_model}?" in found.detail
+    assert found.detail.count("did you mean") == 2
+
+
+def test_a_sweep_grades_no_served_model() -> None:
+    words = ("grader=openai", "grader.endpoint.model_id=m", "grader.endpoint.base_url=http://x/v1")
+    check = checks_of(*words)["grader openai"]
+
+    assert check.verdict is Verdict.FAILED
+    assert "cannot be exchanged for the checkpoints that agents submit" in check.detail
+    assert "rl_bench.evaluate" in check.cure

@@ -12,12 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_bench import supervisor
-from rl_bench.config import AgentConfig, BudgetConfig
-from rl_bench.events import RunEnd
-from rl_bench.process import AgentExit, AgentProcess, tail
-from rl_bench.run_end import classify_end
-from rl_bench.stall import StallWatch
+from rl_bench.process import tree
+from rl_bench.process.agent_process import AgentExit, AgentProcess, tail
+from rl_bench.process.stall import StallWatch
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
@@ -60,7 +57,7 @@ def finish(agent: AgentProcess, *, budget_s: float = 20.0) -> AgentExit:
 
 
 def alive(pid: int) -> bool:
-    return pid in supervisor.parents()
+    return pid in tree.parents()
 
 
 def wait_for(condition: Callable[[], bool], *, limit_s: float = 10.0) -> bool:
@@ -99,7 +96,7 @@ def test_exit_code_survives_a_parent_that_ignores_sigchld(tmp_path: Path) -> Non
         import signal, sys, time
         from pathlib import Path
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        from rl_bench.process import AgentProcess
+        from rl_bench.process.agent_process import AgentProcess
         folder = Path({str(tmp_path)!r})
         agent = AgentProcess.start(["sh", "-c", "exit 3"], env={ENV!r}, cwd=folder,
                                    stdout=folder / "out", stderr=folder / "err")
@@ -139,7 +136,7 @@ def test_deadline_ends_a_detached_busy_loop(tmp_path: Path) -> None:
     pid = read_pid(pid_file)
     begin = time.monotonic()
     exit_ = finish(agent, budget_s=0.2)
-    assert time.monotonic() - begin < 5.0
+    assert time.monotonic() - begin < 30.0
     assert exit_.killed
     assert exit_.deadline
     assert exit_.exit_code == -signal.SIGTERM
@@ -154,7 +151,7 @@ def test_grandchild_that_holds_the_output_holds_nobody_up(tmp_path: Path) -> Non
     script = f"nohup setsid sleep 60 & echo $! > {pid_file}; exit 0"
     begin = time.monotonic()
     exit_ = finish(start(tmp_path, ["sh", "-c", script]))
-    assert time.monotonic() - begin < 5.0
+    assert time.monotonic() - begin < 30.0
     assert exit_.exit_code == 0
     assert not exit_.killed
     assert exit_.num_survivors_killed == 1
@@ -211,7 +208,7 @@ def test_nothing_outlives_a_killed_run(tmp_path: Path, with_heir: bool) -> None:
     code = f"""
         import os, time
         from pathlib import Path
-        from rl_bench.process import AgentProcess
+        from rl_bench.process.agent_process import AgentProcess
         folder = Path({str(tmp_path)!r})
         agent = AgentProcess.start({argv!r}, env={ENV!r}, cwd=folder,
                                    stdout=folder / "out", stderr=folder / "err")
@@ -268,43 +265,12 @@ def test_stall_is_told_once() -> None:
 
 
 def test_stalled_agent_raises_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_bench.process.STALL_CHECK_S", 0.2)
+    monkeypatch.setattr("rl_bench.process.agent_process.STALL_CHECK_S", 0.2)
     told: list[float] = []
     start(tmp_path, ["sleep", "1.5"]).wait(
         remaining_s=lambda: 10.0, grace_s=0.3, stall_s=0.5, on_stall=told.append
     )
     assert len(told) == 1
-
-
-BUDGET = BudgetConfig(name="test", wall_clock_s=100)
-AGENT = AgentConfig(name="test", argv=("true",))
-
-
-@pytest.mark.parametrize(
-    ("exit_", "num_submissions", "end"),
-    [
-        (AgentExit(exit_code=0, wall_s=6), 0, RunEnd.NEVER_STARTED),
-        (AgentExit(exit_code=0, wall_s=6), 1, RunEnd.COMPLETED),
-        (AgentExit(exit_code=0, wall_s=60), 0, RunEnd.COMPLETED),
-        (AgentExit(exit_code=1, wall_s=6), 0, RunEnd.AGENT_ERROR),
-        (AgentExit(exit_code=-9, wall_s=60), 3, RunEnd.AGENT_ERROR),
-        (AgentExit(exit_code=-15, killed=True, deadline=True), 0, RunEnd.TIMED_OUT),
-        (AgentExit(exit_code=0, killed=True, deadline=True), 0, RunEnd.TIMED_OUT),
-        (AgentExit(killed=True), 0, RunEnd.INFRA_ERROR),
-        (AgentExit(killed=True, supervisor_lost=True), 2, RunEnd.INFRA_ERROR),
-        (AgentExit(start_error="no such file"), 0, RunEnd.NEVER_STARTED),
-    ],
-)
-def test_end_is_classified(exit_: AgentExit, num_submissions: int, end: RunEnd) -> None:
-    found = classify_end(exit_, agent=AGENT, budget=BUDGET, num_submissions=num_submissions)
-    assert found is end
-
-
-def test_control_that_submits_nothing_has_completed() -> None:
-    noop = AGENT.model_copy(update={"expects_submissions": False})
-    exit_ = AgentExit(exit_code=0, wall_s=0.1)
-    end = classify_end(exit_, agent=noop, budget=BUDGET, num_submissions=0)
-    assert end is RunEnd.COMPLETED
 
 
 def test_supervisor_is_no_direct_child(tmp_path: Path) -> None:

@@ -2,25 +2,33 @@
 
 import io
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from rl_bench.events import RunEnd
+from rl_bench.agent_lines import count, driver_words, usd
+from rl_bench.agent_view import DriverUse
+from rl_bench.events import AgentStarted, DriverFailure, ModeVerdict, RunEnd
 from rl_bench.grading_status import GradingStatus, Phase
-from rl_bench.progress import Progress, changes, render
+from rl_bench.progress import Progress, changes, heartbeat, render, totals
 from rl_bench.run_table import Column, duration, fit, planned, table_text, title
 from rl_bench.run_view import RunView, fold_all
+from tests.rl_bench.agent_story import (
+    BWRAP,
+    NO_SANDBOX,
+    audited,
+    call,
+    failed_call,
+    finding,
+)
+from tests.rl_bench.conftest import MakeStory, Story
 
-MakeStory = Callable[..., Any]
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def text_of(
-    views: dict[str, RunView], stories: list[Any], *, max_rows: int = 24, width: int = 160
+    views: dict[str, RunView], stories: list[Story], *, max_rows: int = 24, width: int = 160
 ) -> str:
     plan = planned({story.run_id: story.spec for story in stories})
     return str_of(render(views, plan, now=NOW, max_rows=max_rows, width=width), width=width)
@@ -43,6 +51,17 @@ def test_table_shows_scores_and_missing_ones_apart(story: MakeStory) -> None:
     assert line.split()[1:] == ["alfworld", "pending", "–", "–", "–", "0", "0", "10:00"]
     assert text.startswith("2 runs · agent reference · driver none · mode sft_only · model tiny")
     assert "0/2 runs finished · 1 active · 1 waiting · 2 submissions" in text
+
+
+def test_pending_runs_wait_though_they_have_a_view(story: MakeStory) -> None:
+    stories = [story(f"run{i:02}") for i in range(6)]
+    stories[4].start().baseline(0.0)
+    views = {s.run_id: fold_all(s.run_id, s.entries) for s in stories}
+    text = text_of(views, stories, max_rows=3)
+    assert "run04" in text, "the one that is active"
+    assert "0/6 runs finished · 1 active · 5 waiting" in text
+    plan = planned({s.run_id: s.spec for s in stories[:4]})
+    assert heartbeat(views, plan, now=NOW) == totals({}, plan, now=NOW)
 
 
 def test_multi_shows_every_task(story: MakeStory) -> None:
@@ -258,4 +277,148 @@ def test_durations() -> None:
         "1:01",
         "1:00:00",
         "12:00:00",
+    ]
+
+
+def lines_of(story: Story, *more: Story, width: int = 160) -> list[str]:
+    views = {s.run_id: fold_all(s.run_id, s.entries) for s in (story, *more) if s.entries}
+    return text_of(views, [story, *more], width=width).splitlines()
+
+
+def test_tokens_and_cost_show_where_a_driver_is_used(story: MakeStory) -> None:
+    plain = story("plain").start().baseline(5.0)
+    assert "cost" not in lines_of(plain)[1]
+    dear = story("dear").start().baseline(5.0).add(call(tokens=(1_234_567, 1000), cost_usd=2.5))
+    partly = story("part").start().baseline(5.0).add(call(), call(tokens=(None, None)))
+    lines = lines_of(plain, dear, partly)
+    assert lines[1].split()[-4:] == ["tokens", "cost", "left", "elapsed"]
+    cells = {line.split()[0]: line.split() for line in lines if "alfworld" in line}
+    assert cells["dear"][-4:-2] == ["1.2M", "$2.50"]
+    assert cells["part"][-4:-2] == ["110", "$1.00"]
+    assert not {"1.2M", "–"} & set(cells["plain"][-4:])
+    assert "drivers $3.50" in lines[-1] + lines[-2]
+
+
+def test_cost_that_is_not_whole_is_marked(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).add(call(tokens=(None, None), cost_usd=None))
+    run.add(call())
+    (line,) = (line for line in lines_of(run) if line.startswith("r "))
+    assert "110+" in line.split()
+    assert "$0.50+" in line.split()
+
+
+def test_no_sandbox_is_told_loudly_and_a_sandbox_once(story: MakeStory) -> None:
+    bare = story("bare").start().baseline(5.0).add(NO_SANDBOX)
+    boxed = story("boxed").start().baseline(5.0).add(BWRAP)
+    assert "NO SANDBOX in 1 run" in lines_of(bare, boxed)
+    assert not any("SANDBOX" in line for line in lines_of(boxed))
+    assert not any("SANDBOX" in line for line in lines_of(bare.finish()))
+    views = {s.run_id: fold_all(s.run_id, s.entries) for s in (bare, boxed)}
+    plan = planned({"bare": bare.spec, "boxed": boxed.spec})
+    told = [line.split(": ", 1)[1] for line in changes({}, views, plan)]
+    assert "NO SANDBOX: it reads every file; it reaches the network" in told
+    assert "sandbox bwrap 0.8.0" in told
+    assert changes(views, views, plan) == []
+
+
+def test_a_driver_that_does_not_answer_is_told_while_the_run_goes_on(story: MakeStory) -> None:
+    run = story("r-abc").start().baseline(5.0).add(call())
+    failure = failed_call(DriverFailure.RATE_LIMITED, status=429, detail="slow down")
+    assert not any("answer" in line for line in lines_of(run.add(failure, failure)))
+    alarm = "abc: the driver does not answer, 3 calls failed in a row: rate_limited, HTTP 429"
+    assert f"{alarm} slow down" in lines_of(run.add(failure))
+    assert not any("answer" in line for line in lines_of(run.add(call())))
+
+
+def test_alarms_leave_room_for_themselves(story: MakeStory) -> None:
+    failure = failed_call(DriverFailure.AUTH, status=401, detail="a long explanation " * 20)
+    stories = [story(f"run{i:02}").start().baseline(0.0) for i in range(10)]
+    for run in stories:
+        run.add(NO_SANDBOX, failure, failure, failure)
+    views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories}
+    plain = text_of(views, stories, max_rows=10, width=100).splitlines()
+    assert len([line for line in plain if "alfworld" in line]) == 5
+    assert len([line for line in plain if "does not answer" in line]) == 3
+    assert "… and 7 runs more" in plain
+    assert all(len(line) <= 100 for line in plain)
+
+
+def test_driver_failures_are_told_at_first_then_ever_more_seldom(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0)
+    plan = planned({"r": run.spec})
+    before = {"r": fold_all("r", run.entries)}
+    told = []
+    for n in range(20):
+        kind = DriverFailure.AUTH if n == 10 else DriverFailure.SERVER_ERROR
+        run.add(failed_call(kind, status=500))
+        after = {"r": fold_all("r", run.entries)}
+        told += [line.split(": ", 1)[1] for line in changes(before, after, plan)]
+        before = after
+    failed = " of the driver failed so far, the last: "
+    assert told == [
+        f"1 of 1 call{failed}server_error, HTTP 500",
+        f"2 of 2 calls{failed}server_error, HTTP 500",
+        f"4 of 4 calls{failed}server_error, HTTP 500",
+        f"8 of 8 calls{failed}server_error, HTTP 500",
+        f"11 of 11 calls{failed}auth, HTTP 500",
+        f"12 of 12 calls{failed}server_error, HTTP 500",
+        f"16 of 16 calls{failed}server_error, HTTP 500",
+    ]
+
+
+def test_sessions_findings_and_an_invalid_end_are_told(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).submit(1, 90.0)
+    plan = planned({"r": run.spec})
+    first = {"r": fold_all("r", run.entries)}
+    run.add(AgentStarted(pid=2, argv=("true",), session=1), call())
+    run.add(finding("info"), finding("warning", summary="a"), finding("warning", summary="b"))
+    run.add(audited(ModeVerdict.BREACH, summary="GRPO ran")).finish(RunEnd.INVALID)
+    second = {"r": fold_all("r", run.entries)}
+    told = [line.split(": ", 1)[1] for line in changes(first, second, plan)]
+    assert told[:4] == [
+        "invalid (GRPO ran)",
+        "the agent was started again, session 2",
+        "finding, warning: known_model: b (and 1 more)",
+        "mode sft_only: breach (GRPO ran)",
+    ]
+    assert told[4].startswith("counts for nothing: baseline 5.0, best 90.0, gain +85.0, 1 sub")
+    assert told[4].endswith("; driver: 1 call, 100 tokens in, 10 out, $0.50")
+    (line,) = (line for line in lines_of(run) if line.startswith("r "))
+    assert {"90.0!", "+85.0!"} <= set(line.split())
+    assert "1/1 runs finished · 0 active · 0 waiting · 1 submission · 1 invalid" in text_of(
+        second, [run]
+    )
+
+
+def test_a_clean_mode_names_the_methods(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).add(audited(ModeVerdict.CLEAN))
+    told = changes({}, {"r": fold_all("r", run.entries)}, planned({"r": run.spec}))
+    assert told[1].endswith(": mode sft_only: clean (sft)")
+
+
+def test_a_heartbeat_tells_what_was_spent(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).add(call())
+    told = heartbeat({"r": fold_all("r", run.entries)}, planned({"r": run.spec}), now=NOW)
+    assert told.endswith(" left, $0.50")
+
+
+def test_a_drivers_use_in_words_tells_only_what_is_known() -> None:
+    use = DriverUse()
+    use.fold(failed_call(DriverFailure.AUTH, status=401))
+    assert driver_words(use) == "1 call (1 failed)"
+    use.fold(call())
+    assert driver_words(use) == "2 calls (1 failed), 100 tokens in, 10 out, $0.50"
+    use.fold(call(tokens=(None, None), cost_usd=None))
+    assert driver_words(use).endswith("$0.50 (at least: some calls told no tokens)")
+
+
+def test_counts_and_dollars() -> None:
+    counts = [count(n) for n in (None, 0, 999, 1000, 12_345, 999_949, 999_950, 1_250_000)]
+    assert counts == ["–", "0", "999", "1.0k", "12.3k", "999.9k", "1.0M", "1.2M"]
+    assert [usd(x) for x in (None, 0.0, 0.004, 0.5, 1234.5)] == [
+        "–",
+        "$0.00",
+        "<$0.01",
+        "$0.50",
+        "$1234.50",
     ]

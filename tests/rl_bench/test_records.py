@@ -3,7 +3,6 @@
 import json
 import pickle
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -11,23 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rl_bench.agent_records import (
+    DriverCallRow,
+    FindingRow,
+    ProcessRow,
+    RevisionRow,
+    TraceRow,
+)
 from rl_bench.events import RunEnd, RunState
 from rl_bench.ledger import read_ledger
-from rl_bench.records import (
-    EVENTS,
-    ITEMS,
-    RUNS,
-    SCHEMAS,
-    SUBMISSIONS,
-    EventRow,
-    ItemRow,
-    RunRow,
-    SubmissionRow,
-)
+from rl_bench.records import SCHEMAS, EventRow, ItemRow, SubmissionRow
 from rl_bench.run_records import records_of
+from rl_bench.run_row import RUNS, RunRow
 from rl_bench.run_view import RunView, fold_all
-
-MakeStory = Callable[..., Any]
+from tests.rl_bench.conftest import MakeStory, Story
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -35,7 +31,7 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def tables(story: Any) -> dict[str, pa.Table]:  # noqa: ANN401  a Story of the conftest
+def tables(story: Story) -> dict[str, pa.Table]:
     return records_of(story.run_id, story.entries).snapshot().tables()
 
 
@@ -54,6 +50,14 @@ def test_a_run_from_start_to_finish(story: MakeStory) -> None:
 def test_the_first_of_equal_scores_is_the_best(story: MakeStory) -> None:
     run = story("r").start().baseline(5.0).submit(1, 20.0).submit(2, 20.0)
     assert fold_all("r", run.entries).tasks["alfworld"].best_submission_id == 1
+
+
+def test_of_equal_scores_the_first_submitted_is_the_best_whichever_is_graded_first(
+    story: MakeStory,
+) -> None:
+    run = story("r").start().baseline(5.0).accept(1).accept(2).grade(2, 20.0).grade(1, 20.0)
+    task = fold_all("r", run.entries).tasks["alfworld"]
+    assert (task.best, task.best_submission_id) == (20.0, 1)
 
 
 def test_a_gain_is_held_against_the_baselines_noise(story: MakeStory) -> None:
@@ -224,11 +228,21 @@ def test_metrics_are_a_map(story: MakeStory) -> None:
 
 
 def test_schemas_are_versioned_and_match_their_rows() -> None:
-    assert set(SCHEMAS) == {"runs", "submissions", "items", "events"}
-    pairs = [(RUNS, RunRow), (SUBMISSIONS, SubmissionRow), (ITEMS, ItemRow), (EVENTS, EventRow)]
-    for schema, row in pairs:
-        assert schema.metadata[b"schema_version"] == b"2"
-        assert schema.names == [f.name for f in fields(row)]
+    row_of = {
+        "runs": RunRow,
+        "submissions": SubmissionRow,
+        "items": ItemRow,
+        "events": EventRow,
+        "driver_calls": DriverCallRow,
+        "trace": TraceRow,
+        "revisions": RevisionRow,
+        "processes": ProcessRow,
+        "findings": FindingRow,
+    }
+    assert set(SCHEMAS) == set(row_of)
+    for table, schema in SCHEMAS.items():
+        assert schema.metadata == {b"table": table.encode(), b"schema_version": b"4"}
+        assert schema.names == [f.name for f in fields(row_of[table])]
     assert RUNS.field("best_score").nullable
     assert not RUNS.field("run_id").nullable
 
@@ -254,6 +268,18 @@ def test_budget_left_runs_with_the_agent_only(story: MakeStory) -> None:
     run.finish()
     run_view = fold_all("r", run.entries)
     assert run_view.budget_left_s(later) == 545.0
+
+
+def test_an_attempts_time_runs_to_its_end(story: MakeStory) -> None:
+    run = story("r").start()
+    started = fold_all("r", run.entries).started_utc
+    assert started is not None
+    later = started + timedelta(hours=1)
+    assert RunView(run_id="r").elapsed_s(later) == 0.0
+    view = fold_all("r", run.entries)
+    assert (view.elapsed_s(later), view.elapsed_s(started - timedelta(hours=1))) == (3600.0, 0.0)
+    ended = fold_all("r", run.finish().entries)
+    assert ended.elapsed_s(later) == ended.duration_s < 3600.0
 
 
 def test_a_request_after_the_agents_exit_leaves_the_clock_stopped(story: MakeStory) -> None:

@@ -1,13 +1,14 @@
 """One attempt from workspace to last ledger line: a real agent process, a scripted grader."""
 
+import errno
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from rl_bench.config import AgentConfig, BudgetConfig, RunSpec
-from rl_bench.errors import GraderError
+from rl_bench.config import AgentConfig, AuditConfig, BudgetConfig, RunSpec
+from rl_bench.errors import GraderError, LedgerError
 from rl_bench.events import (
     AgentExited,
     Entry,
@@ -25,7 +26,7 @@ from rl_bench.events import (
 from rl_bench.grading import GradeJob
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
-from rl_bench.run import Run
+from rl_bench.run import LEFTOVER_ROUNDS, Run
 from tests.rl_bench.grading_scene import ScriptedGrade, make_spec, write_checkpoint
 
 SUBMIT = """
@@ -91,6 +92,9 @@ class Laboratory:
             cache=root / "cache",
             base_model=write_checkpoint(root / "base", value=5.0),
             num_threads=1,
+            agents_dir=root / "agents",
+            audit=AuditConfig(name="test"),
+            keep_models="all",
             grade=self.grade,
             on_entry=self.told.append,
         )
@@ -142,15 +146,19 @@ def test_a_baseline_that_fails_is_infrastructure_and_starts_no_agent(
     assert not lab.events(AgentExited)
 
 
-def test_what_an_attempt_could_not_grade_is_graded_before_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_more", [0, LEFTOVER_ROUNDS - 1])
+def test_what_an_attempt_could_not_grade_is_graded_before_the_next(
+    tmp_path: Path, num_more: int
+) -> None:
     lab = Laboratory(tmp_path, spec_of(sys.executable, "-c", SUBMIT))
     lab.grade.submission_errors = 3  # asked for by the agent, once more at the end, once spare
     assert lab.run.execute(attempt=0, is_last=False) is RunEnd.INFRA_ERROR
     [accepted] = lab.events(SubmissionAccepted)
     assert (lab.logs / "agent.stdout").read_text().split() == ["503"]
 
-    lab.grade.submission_errors = 0
+    lab.grade.submission_errors = num_more
     assert lab.run.execute(attempt=1, is_last=True) is RunEnd.COMPLETED
+    assert not lab.events(Note)
     events = lab.events(RunStarted, SubmissionGraded)
     starts = [i for i, event in enumerate(events) if isinstance(event, RunStarted)]
     before = events[starts[1] - 1]
@@ -158,6 +166,26 @@ def test_what_an_attempt_could_not_grade_is_graded_before_the_next(tmp_path: Pat
     assert isinstance(accepted, SubmissionAccepted)
     assert before.submission_id == accepted.submission_id
     assert before.evaluations[0].score == 42.0
+
+
+def test_what_cannot_be_graded_holds_no_attempt_back_and_is_told(tmp_path: Path) -> None:
+    lab = Laboratory(tmp_path, spec_of(sys.executable, "-c", SUBMIT))
+    lab.grade.submission_errors = 2
+    assert lab.run.execute(attempt=0, is_last=False) is RunEnd.INFRA_ERROR
+
+    lab.grade.submission_errors = LEFTOVER_ROUNDS
+    assert lab.run.execute(attempt=1, is_last=True) is RunEnd.COMPLETED
+    [note] = [event for event in lab.events(Note) if isinstance(event, Note)]
+    assert note.level == "warning"
+    assert "stay ungraded: " in note.message
+
+
+def test_an_attempt_after_one_that_left_no_trace_takes_its_number(tmp_path: Path) -> None:
+    lab = Laboratory(tmp_path, spec_of(sys.executable, "-c", SUBMIT))
+    assert lab.run.execute(attempt=2, is_last=False) is RunEnd.COMPLETED
+    assert lab.run.execute(attempt=1, is_last=True) is RunEnd.COMPLETED
+    numbers = [e.attempt for e in lab.events(RunStarted) if isinstance(e, RunStarted)]
+    assert numbers == [0, 1]
 
 
 def test_a_changed_base_model_is_noted(tmp_path: Path) -> None:
@@ -174,3 +202,31 @@ def test_a_failed_agent_says_why(tmp_path: Path) -> None:
     [finished] = lab.events(RunFinished)
     assert isinstance(finished, RunFinished)
     assert finished.detail == "exit code 127: cannot find my script"
+
+
+def test_a_file_in_the_place_of_a_runs_folder_is_a_ledgers_error(tmp_path: Path) -> None:
+    lab = Laboratory(tmp_path, spec_of("true"))
+    lab.ledger.parent.parent.mkdir(parents=True)
+    lab.ledger.parent.touch()
+    with pytest.raises(LedgerError, match=r"cannot open ledger .*move the run's folder away"):
+        lab.run.execute(attempt=0, is_last=True)
+
+
+def test_a_spec_that_a_full_disk_cut_is_written_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Laboratory(tmp_path, spec_of(sys.executable, "-c", ""))
+    spec = lab.ledger.parent / "spec.json"
+    whole = Path.write_text
+
+    def cut(path: Path, data: str, encoding: str | None = None) -> int:
+        if path.parent == spec.parent:
+            whole(path, data[:10], encoding=encoding)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(path, data, encoding=encoding)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", cut)
+        assert lab.run.execute(attempt=0, is_last=False) is RunEnd.INFRA_ERROR
+    assert lab.run.execute(attempt=1, is_last=True) is RunEnd.COMPLETED
+    assert RunSpec.model_validate_json(spec.read_text()) == lab.run.spec

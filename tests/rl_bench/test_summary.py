@@ -3,21 +3,30 @@
 import io
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from rl_bench.agent_lines import agent_changes
 from rl_bench.config import SinkConfig, WandbConfig
-from rl_bench.events import BaselineGraded, Evaluation, Item, RunEnd, SubmissionGraded
+from rl_bench.events import (
+    BaselineGraded,
+    DriverFailure,
+    Evaluation,
+    Item,
+    ModeVerdict,
+    RunEnd,
+    SubmissionGraded,
+)
 from rl_bench.paths import SweepPaths
+from rl_bench.records import SCHEMAS
 from rl_bench.run_table import planned
 from rl_bench.run_view import RunView, fold_all
 from rl_bench.summary import (
+    TABLES,
     exit_code,
     failures,
     interpreter,
@@ -25,11 +34,19 @@ from rl_bench.summary import (
     run_table,
     show,
 )
+from tests.rl_bench.agent_story import (
+    BWRAP,
+    NO_SANDBOX,
+    audited,
+    call,
+    failed_call,
+    finding,
+    revision,
+)
+from tests.rl_bench.conftest import MakeStory, Story
 
-MakeStory = Callable[..., Any]
 
-
-def views_of(*stories: Any) -> dict[str, RunView]:  # noqa: ANN401  Stories of the conftest
+def views_of(*stories: Story) -> dict[str, RunView]:
     return {s.run_id: fold_all(s.run_id, s.entries) for s in stories if s.entries}
 
 
@@ -240,12 +257,12 @@ def test_legend_explains_only_what_occurs(story: MakeStory) -> None:
     text = str(run_table(views_of(good), planned({"a": good.spec}), width=100))
     assert "the base model's score" in text
     assert "best less base" in text
-    assert "budget was used up" not in text
+    assert "cap was used up" not in text
     assert "no score" not in text
     late = story("b").start().baseline(1.0).accept(1, unchanged=True).grade(1, 1.0)
     late.finish(RunEnd.TIMED_OUT)
     text = str(run_table(views_of(late), planned({"b": late.spec}), width=100))
-    assert "timed_out  the budget was used up, a normal end" in text
+    assert "timed_out  the budget or the driver's cap was used up, a normal end" in text
     assert "1.0*" in text
     assert "submitted unchanged" in text
 
@@ -254,13 +271,17 @@ def test_the_pandas_line_prints_scores(sweep_paths: SweepPaths) -> None:
     row = dict.fromkeys(("agent", "mode", "task", "end"), "word")
     scores = {"baseline_score": 1.5, "first_score": 2.5, "best_score": 43.25, "improvement": 41.75}
     (sweep_paths.tables / "runs").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist([row | scores]), sweep_paths.tables / "runs" / "0.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([row | scores | {"counts": True, "mode_verdict": "suspect"}]),
+        sweep_paths.tables / "runs" / "0.parquet",
+    )
     lines = result_lines(sweep_paths, sink=SinkConfig(name="n"))
     (line,) = (line for line in lines if line.startswith("pandas"))
     command = line.removeprefix("pandas").strip()
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert "43.25" in done.stdout
     assert "41.75" in done.stdout
+    assert "suspect" in done.stdout
 
 
 def test_commands_name_the_running_interpreter(
@@ -280,3 +301,170 @@ def test_result_lines_name_wandb_only_where_it_is(sweep_paths: SweepPaths) -> No
     assert not any("W&B" in line for line in result_lines(sweep_paths, sink=off))
     online = SinkConfig(name="n", wandb=WandbConfig(mode="online"))
     assert "group s" in result_lines(sweep_paths, sink=online)[-1]
+
+
+def shown(paths: SweepPaths, *stories: Story, width: int = 120) -> list[str]:
+    out = io.StringIO()
+    show(
+        views_of(*stories),
+        planned({run.run_id: run.spec for run in stories}),
+        paths=paths,
+        sink=SinkConfig(name="default"),
+        command="c",
+        console=Console(file=out, width=width, force_terminal=True, color_system=None),
+    )
+    return out.getvalue().splitlines()
+
+
+def test_invalid_runs_stand_apart_with_their_reason(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    good = story("good").start().baseline(5.0).submit(1, 45.0).finish()
+    bad = story("bad").start().baseline(5.0).submit(1, 95.0)
+    bad.add(audited(ModeVerdict.BREACH, summary="GRPO ran in sft_only")).finish(RunEnd.INVALID)
+    lines = shown(sweep_paths, bad, good)
+    apart = lines.index("Invalid runs, which count for nothing:")
+    (row,) = (n for n, line in enumerate(lines) if line.startswith("good "))
+    assert row < apart
+    assert lines[apart + 2].split()[:7] == [
+        "bad",
+        "alfworld",
+        "invalid",
+        "5.0",
+        "95.0",
+        "95.0!",
+        "+90.0!",
+    ]
+    assert "  bad  GRPO ran in sft_only" in lines
+    assert "!          a rule was broken: the score is kept, and counts for nothing" in lines
+    assert "  1 x invalid, e.g. run bad: GRPO ran in sft_only" in lines
+    assert exit_code(views_of(good, bad), ["good", "bad"]) == 0
+    assert "Invalid runs, which count for nothing:" not in shown(sweep_paths, good)
+
+
+def test_all_runs_may_be_invalid(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    bad = story("bad").start().baseline(5.0).finish(RunEnd.INVALID, detail="why")
+    lines = shown(sweep_paths, bad)
+    assert len([line for line in lines if line.startswith("run ")]) == 1
+    assert "  bad  why" in lines
+
+
+def test_an_invalid_submission_is_a_failure_with_its_reason(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0).submit(1, 90.0).submit(2, 40.0)
+    run.add(finding("breach", summary="the instruct model", submission_id=1)).finish()
+    found = failures(views_of(run), planned({"r": run.spec}))
+    (told,) = (f for f in found if f.kind == "submission_invalid")
+    assert (told.num, told.is_infrastructure) == (1, False)
+    assert told.example == "run r, alfworld: known_model: the instruct model"
+    assert "40.0" in str(run_table(views_of(run), planned({"r": run.spec}), width=120))
+
+
+def test_runs_that_the_driver_ended_are_listed_with_the_kind(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    good = story("good").start().baseline(5.0).add(call()).finish()
+    poor = story("x-poor").start().baseline(5.0).submit(1, 9.0).add(call())
+    poor.add(failed_call(DriverFailure.BILLING, status=402, detail="no credit"))
+    poor.finish(RunEnd.DRIVER_ERROR)
+    blind = story("x-blind").start().baseline(5.0)
+    blind.finish(RunEnd.DRIVER_ERROR, detail="no call arrived")
+    lines = shown(sweep_paths, good, poor, blind)
+    start = lines.index("To be run again, for the driver failed:")
+    label = "reference/none sft_only alfworld seed 0"
+    assert lines[start + 1 : start + 3] == [
+        f"  poor  {label}: billing, HTTP 402 no credit (1 of 2 calls failed)",
+        f"  blind  {label}: no call arrived (0 of 0 calls failed)",
+    ]
+    assert any("The same command runs only these: c" in line for line in lines)
+    assert not any("To be run again" in line for line in shown(sweep_paths, good))
+
+
+def test_tokens_cost_revisions_and_the_sandbox_are_shown(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    run = story("r", tasks=("alfworld", "gsm8k")).start().baseline(5.0, 6.0)
+    run.add(BWRAP, call(tokens=(12_000, 345), cost_usd=1.25), revision("c1"), revision("c2"))
+    bare = story("b").start().baseline(5.0).add(NO_SANDBOX).finish(RunEnd.DRIVER_ERROR, final=False)
+    bare.start(1)
+    lines = shown(sweep_paths, run.finish(), bare, width=160)
+    (head,) = (n for n, line in enumerate(lines) if line.startswith("run "))
+    assert {"tokens", "cost", "revs"} <= set(lines[head].split())
+    assert {"12.3k", "$1.25"} <= set(lines[head + 1].split())
+    assert not {"12.3k", "$1.25"} & set(lines[head + 2].split())  # once a run, not once a task
+    assert "sandbox bwrap 0.8.0 in 1 run" in lines
+    assert "drivers $1.25 in all attempts, 1 call in the last ones" in lines
+    assert any(line.startswith("cost       of the driver's calls") for line in lines)
+    bare.add(NO_SANDBOX)
+    lines = shown(sweep_paths, bare)
+    assert lines[lines.index("NO SANDBOX in 1 run") + 1] == "  it reads every file"
+
+
+def test_without_drivers_nothing_is_said_of_them(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    lines = shown(sweep_paths, story("r").start().baseline(5.0).submit(1, 9.0).finish())
+    assert not any(word in line for line in lines for word in ("tokens", "cost", "SANDBOX", "$"))
+
+
+def looked_at(lines: list[str]) -> list[str]:
+    """The block of what a person should look at."""
+    start = lines.index("To be looked at (docs/audit.md):") + 1
+    return lines[start : lines.index("Results:")]
+
+
+def test_what_the_audit_says_of_runs_that_count_is_listed(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    good = story("good").start().baseline(5.0).add(audited(ModeVerdict.CLEAN)).finish()
+    dark = story("x-dark").start().baseline(5.0)
+    dark.add(audited(ModeVerdict.UNKNOWN, summary="no training\nwas seen"), finding("info"))
+    noisy = story("x-noisy").start().baseline(5.0).submit(1, 9.0)
+    noisy.add(finding("warning", summary="one"), finding("warning", summary="w" * 900))
+    noisy.add(finding("breach", summary="the base", submission_id=1))
+    bad = story("bad").start().baseline(5.0)
+    bad.add(audited(ModeVerdict.BREACH)).finish(RunEnd.INVALID)
+    lines = shown(sweep_paths, good, dark.finish(), noisy.finish(), bad)
+    first, second = looked_at(lines)
+    assert first == "  dark  mode unknown: no training was seen"
+    start = "  noisy  1 breach: known_model: the base; 2 warnings, the last: known_model: www"
+    assert second.startswith(start)
+    assert second.endswith("…")
+    assert len(second) < 400
+    assert any(f"-m rl_bench.audit {sweep_paths.root}" in line for line in lines)
+    assert not any("looked at" in line for line in shown(sweep_paths, good))
+
+
+def test_a_probe_that_got_nowhere_is_told(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    words = "0 of 51 attempts got through"
+    probe = story("x-probe").start().baseline(5.0)
+    probe.add(finding("info", summary=words).model_copy(update={"rule": "leak_probe"}))
+    other = story("other").start().baseline(5.0).add(finding("info", summary=words)).finish()
+    lines = shown(sweep_paths, probe.finish(), other)
+    assert [line for line in lines if words in line] == [f"leak_probe: {words} (probe)"]
+    changed = agent_changes(None, views_of(probe)["x-probe"])
+    assert changed == [f"finding, info: leak_probe: {words}"]
+    assert not agent_changes(views_of(probe)["x-probe"], views_of(probe)["x-probe"])
+
+
+def test_what_is_to_be_looked_at_is_bounded(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    stories = [
+        story(f"r{n}").start().baseline(5.0).add(audited(ModeVerdict.SUSPECT)).finish()
+        for n in range(20)
+    ]
+    block = looked_at(shown(sweep_paths, *stories))
+    assert block[11:] == ["  r11  mode suspect: why", "  … and 8 runs more"]
+
+
+def test_why_runs_were_timed_out_early_stands_below_the_table(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    plain = story("plain").start().baseline(5.0).finish(RunEnd.TIMED_OUT)
+    capped = [
+        story(f"x-{name}").start().baseline(5.0).finish(RunEnd.TIMED_OUT, detail="3 calls of 3")
+        for name in ("a", "b")
+    ]
+    lines = shown(sweep_paths, plain, *capped)
+    assert lines.count("timed_out  3 calls of 3 (a, b)") == 1
+    assert not any("plain)" in line for line in lines)
+
+
+def test_every_table_is_named() -> None:
+    assert set(TABLES) == set(SCHEMAS)

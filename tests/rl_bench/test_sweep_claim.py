@@ -80,6 +80,18 @@ def test_another_config_is_refused_with_the_differences(
     assert "sweep.name=" in str(caught.value)
 
 
+def test_other_runs_under_the_same_config_are_refused(paths: SweepPaths) -> None:
+    """A plan also depends on what no config says, such as where data lie."""
+    experiment = experiment_of()
+    plan = expand(experiment)
+    paths.root.mkdir()
+    check_sweep_config(paths, experiment, plan)
+
+    check_sweep_config(paths, experiment, plan)
+    with pytest.raises(SweepConflictError, match=f"plan: {len(plan)} runs before"):
+        check_sweep_config(paths, experiment, plan[:-1])
+
+
 def test_comparing_writes_nothing(paths: SweepPaths) -> None:
     experiment = experiment_of()
 

@@ -1,7 +1,6 @@
 """What the agent finds when it starts, and what it cannot change by changing it."""
 
 import json
-import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -11,12 +10,12 @@ import pytest
 
 from rl_bench import workspace as workspace_module
 from rl_bench.clock import RunClock
-from rl_bench.code_history import MANIFEST, MAX_FILE_BYTES, CodeHistory
 from rl_bench.config import AgentConfig, BudgetConfig, RunSpec, SandboxConfig
 from rl_bench.errors import WorkspaceError
 from rl_bench.paths import RunPaths
-from rl_bench.process import AgentProcess
-from rl_bench.sandbox import Launch, make_sandbox
+from rl_bench.process.agent_process import AgentProcess
+from rl_bench.sandbox.base import Launch, View
+from rl_bench.sandbox.choose import make_sandbox
 from rl_bench.workspace import BaseCheck, Workspace
 from tests.rl_bench.grading_scene import Scene, WordTask, make_spec, value_of, write_checkpoint
 
@@ -95,7 +94,7 @@ def test_placeholders_stay_within_their_argument(tmp_path: Path) -> None:
     workspace = create(tmp_path, make_spec(agent=AgentConfig(name="t", argv=argv)))
     python, _, script = workspace.argv()
     assert python == sys.executable
-    assert script.startswith("echo ${HOME} Read instructions.md")
+    assert script.startswith("echo ${HOME} Post-train the base model tiny")
     assert script.endswith(f"{{unknown}} {workspace.root}")
 
 
@@ -191,46 +190,11 @@ def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
         create(tmp_path)
 
 
-def test_code_history_keeps_what_changed(tmp_path: Path) -> None:
-    code, history = tmp_path / "code", tmp_path / "history"
-    code.mkdir()
-    record = CodeHistory(code, history=history).record
-    (code / "train.py").write_text("one")
-    (code / "lib").mkdir()
-    (code / "lib" / "util.py").write_text("same")
-    (code / "big.bin").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    (code / "secret").symlink_to("/etc/passwd")
-    os.mkfifo(code / "pipe")
-    first = record()
-    assert record() == first
-    (code / "train.py").write_text("two")
-    second = record()
-    resumed = CodeHistory(code, history=history)
-    assert resumed.record() == second
-    (code / "train.py").unlink()
-    third = resumed.record()
-    stored = {
-        revision: sorted(
-            path.relative_to(history / revision / "files").as_posix()
-            for path in (history / revision / "files").rglob("*")
-            if path.is_file()
-        )
-        for revision in (first, second, third)
-    }
-    assert stored == {first: ["lib/util.py", "train.py"], second: ["train.py"], third: []}
-    assert sorted(path.name for path in history.iterdir()) == [first, second, third]
-    manifest = json.loads((history / second / MANIFEST).read_text())
-    assert {entry["path"]: entry["stored"] for entry in manifest} == {
-        "big.bin": False,
-        "lib/util.py": False,
-        "train.py": True,
-    }
-
-
 def test_sandbox_none_says_what_it_does_not_do(tmp_path: Path) -> None:
     sandbox = make_sandbox(SandboxConfig(name="none"))
     launch = Launch(argv=("true",), env={}, cwd=tmp_path)
-    assert sandbox.wrap(launch, workspace=tmp_path) == launch
+    view = View(workspace=tmp_path, home=tmp_path, tmp=tmp_path)
+    assert sandbox.wrap(launch, view) == launch
     assert all("sandbox=none" in text for text in sandbox.warnings())
 
 

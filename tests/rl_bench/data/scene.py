@@ -15,7 +15,7 @@ from tests.rl_bench.data.file_server import FileServer
 
 ROOT = Path(__file__).resolve().parents[3]
 HOST = "public.example"
-TRAIN = random.Random(1).randbytes(300_000)  # noqa: S311  not for secrets
+TRAIN = random.Random(1).randbytes(300_000)
 TEST = b"one\ntwo\n"
 RAW = b"upper"
 PUBLIC = {"train.bin": TRAIN, "test.txt": TEST, "raw.txt": RAW, "more.txt": b"more", "x": b"x"}

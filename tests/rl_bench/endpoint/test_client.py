@@ -5,7 +5,8 @@ from email.utils import formatdate
 
 import pytest
 
-from rl_bench.judges.client import _is_loopback, _retry_after_s
+from rl_bench.endpoint.client import _retry_after_s
+from rl_bench.gateway.reach import is_loopback
 
 
 @pytest.mark.parametrize(
@@ -43,4 +44,4 @@ def test_a_pause_until_a_date() -> None:
     ],
 )
 def test_this_machine_is_known(url: str, is_local: bool) -> None:
-    assert _is_loopback(url) is is_local
+    assert is_loopback(url) is is_local

@@ -1,152 +1,42 @@
-"""Parquet and W&B hold what the ledgers say, again and again, and fail without hurting a run."""
+"""W&B, for real and offline, holds what the ledgers say, and fails without hurting a run."""
 
 import importlib
 import json
 import os
-import shutil
 import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pyarrow.csv as pa_csv
-import pyarrow.dataset as pa_dataset
-import pyarrow.parquet as pq
 import pytest
 
 from rl_bench.config import WandbConfig
 from rl_bench.errors import SinkError
-from rl_bench.events import RunEnd
+from rl_bench.events import DriverFailure, ModeVerdict, RunEnd
 from rl_bench.paths import SweepPaths
-from rl_bench.records import SCHEMAS, RunSnapshot
+from rl_bench.records import RunSnapshot
 from rl_bench.run_records import records_of
 from rl_bench.sinks import wandb as wandb_sink
-from rl_bench.sinks.parquet import ParquetSink, main, rebuild
 from rl_bench.sinks.wandb import WandbSink, flatten
+from rl_bench.sinks.wandb_tables import MAX_CHARS, TABLES
+from tests.rl_bench.agent_story import (
+    audited,
+    call,
+    failed_call,
+    finding,
+    one_of_each,
+    tool_call,
+)
+from tests.rl_bench.conftest import MakeStory, Story
 
-MakeStory = Callable[..., Any]
 
-
-def snapshot_of(story: Any) -> RunSnapshot:  # noqa: ANN401  a Story of the conftest
+def snapshot_of(story: Story) -> RunSnapshot:
     return records_of(story.run_id, story.entries).snapshot()
-
-
-def parquet_sink(paths: SweepPaths) -> ParquetSink:
-    sink = ParquetSink(paths.tables)
-    sink.open()
-    return sink
-
-
-def inodes(folder: Path) -> dict[str, int]:
-    return {str(p): p.stat().st_ino for p in folder.rglob("*.parquet")}
-
-
-def test_parquet_files_carry_schema_and_rows(story: MakeStory, sweep_paths: SweepPaths) -> None:
-    sink = parquet_sink(sweep_paths)
-    for name in ("r0", "r1"):
-        sink.write_run(snapshot_of(story(name).start().baseline(5.0).submit(1, 20.0).finish()))
-    for table, schema in SCHEMAS.items():
-        found = pq.read_table(sweep_paths.tables / table / "r0.parquet")
-        assert found.schema.equals(schema)
-        assert found.schema.metadata[b"schema_version"] == b"2"
-    whole = pa_dataset.dataset(sweep_paths.tables / "items").to_table()
-    assert whole.num_rows == 12
-    runs = pq.read_table(sweep_paths.tables / "runs").to_pylist()
-    assert [(r["run_id"], r["improvement"]) for r in runs] == [("r0", 15.0), ("r1", 15.0)]
-
-
-def test_parquet_grows_with_the_run_and_is_idempotent(
-    story: MakeStory, sweep_paths: SweepPaths
-) -> None:
-    sink = parquet_sink(sweep_paths)
-    run = story("r").start().baseline(5.0)
-    sink.write_run(snapshot_of(run))
-    run.submit(1, 20.0).submit(2, 30.0)
-    sink.write_run(snapshot_of(run))
-    assert pq.read_table(sweep_paths.tables / "submissions" / "r.parquet").num_rows == 2
-    assert pq.read_table(sweep_paths.tables / "items" / "r.parquet").num_rows == 9
-    before = inodes(sweep_paths.tables)
-    sink.write_run(snapshot_of(run))
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    assert inodes(sweep_paths.tables) == before
-    assert not list(sweep_paths.tables.rglob("*.tmp"))
-
-
-def test_a_damaged_table_is_written_again(story: MakeStory, sweep_paths: SweepPaths) -> None:
-    run = story("r").start().baseline(5.0)
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    path = sweep_paths.tables / "runs" / "r.parquet"
-    path.write_bytes(b"PAR1 half")
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    assert pq.read_table(path).num_rows == 1
-
-
-def test_tables_of_an_older_schema_are_written_again(
-    story: MakeStory, sweep_paths: SweepPaths
-) -> None:
-    run = story("r").start().baseline(5.0)
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    path = sweep_paths.tables / "runs" / "r.parquet"
-    now = pq.read_table(path)
-    older = now.drop_columns(["noise_floor"]).replace_schema_metadata(
-        {**now.schema.metadata, b"schema_version": b"1"}
-    )
-    pq.write_table(older, path)
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    assert pq.read_table(path).equals(now)
-
-
-def test_rebuild_makes_the_same_tables_from_ledgers_alone(
-    story: MakeStory, sweep_paths: SweepPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sink = parquet_sink(sweep_paths)
-    runs = [story(f"r{i}").start().baseline(5.0).submit(1, 20.0 + i) for i in range(3)]
-    for run in runs:
-        sink.write_run(snapshot_of(run))
-    before = {t: pq.read_table(sweep_paths.tables / t) for t in SCHEMAS}
-    shutil.rmtree(sweep_paths.tables)
-    assert main([str(sweep_paths.root)]) == 0
-    assert capsys.readouterr().out == "3 runs\n"
-    for table, rows in before.items():
-        assert pq.read_table(sweep_paths.tables / table).equals(rows)
-    (sweep_paths.tables / "runs" / "gone.parquet").write_bytes(b"")
-    assert rebuild(sweep_paths) == 3
-    assert not (sweep_paths.tables / "runs" / "gone.parquet").exists()
-
-
-def test_rebuild_answers_bad_input_in_one_line(
-    tmp_path: Path, story: MakeStory, sweep_paths: SweepPaths, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(tmp_path / "none")]) == 2
-    run = story("r").start().baseline(5.0)
-    lines = run.path.read_bytes().splitlines(keepends=True)
-    run.path.write_bytes(lines[0] + b"{oops\n" + b"".join(lines[2:]))
-    assert main([str(sweep_paths.root)]) == 1
-    assert "line 2 is damaged" in capsys.readouterr().err
-
-
-def test_comparison_csv_has_one_row_a_run(story: MakeStory, sweep_paths: SweepPaths) -> None:
-    sink = parquet_sink(sweep_paths)
-    rows = [
-        *snapshot_of(story("a").start().baseline(5.0).submit(1, 20.0)).run_rows(),
-        *snapshot_of(story("b").start().baseline(5.0).submit(1, None)).run_rows(),
-    ]
-    sink.close(rows)
-    found = pa_csv.read_csv(sweep_paths.tables / "comparison.csv").to_pylist()
-    assert [(r["run_id"], r["best_score"]) for r in found] == [("a", 20.0), ("b", None)]
-
-
-def test_parquet_that_cannot_open_is_a_sink_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SinkError, match="cannot write tables"):
-        ParquetSink(tmp_path / "file" / "tables").open()
-
-
-# W&B, for real, offline.
 
 
 def wandb_records(path: Path) -> Iterator[Any]:
@@ -249,6 +139,104 @@ def test_wandb_recorded_again_leaves_one_mirror_a_run(
     assert [p["score"] for p in history(path)] == [20.0, 30.0]
 
 
+def wandb_summary(path: Path) -> dict[str, Any]:
+    updates = [update for record in wandb_records(path) for update in record.summary.update]
+    return {u.key or "/".join(u.nested_key): json.loads(u.value_json) for u in updates}
+
+
+def wandb_table(path: Path, name: str) -> list[dict[str, Any]]:
+    """The table that the run's summary names."""
+    table = json.loads((path.parent / "files" / wandb_summary(path)[name]["path"]).read_text())
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+
+def test_wandb_tells_what_driver_and_agent_did(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    run = story("r").start().baseline(5.0).add(*one_of_each())
+    run.submit(1, 20.0).add(failed_call(DriverFailure.AUTH, status=401, at_s=30.0))
+    run.add(call(3, at_s=60.0, cost_usd=0.25)).submit(2, 30.0)
+    sink = wandb_offline(sweep_paths)
+    sink.write_run(snapshot_of(run))
+    sink.write_run(snapshot_of(run.finish()))
+    sink.close([])
+    (path,) = offline_files(sweep_paths, "s-r")
+    points = history(path)
+    assert [p.get("score") for p in points] == [None, 20.0, None, None, 30.0]
+    drivers = [p for p in points if "driver/calls" in p]
+    assert [p["driver/calls"] for p in drivers] == [1, 2, 3]
+    assert [p["driver/cost_usd"] for p in drivers] == [0.5, 0.5, 0.75]
+    assert [p["driver/input_tokens"] for p in drivers] == [100, 100, 200]
+    assert [p["driver/failed_calls"] for p in drivers] == [0, 1, 1]
+    assert [p["budget_used_s"] for p in drivers] == [10.0, 30.0, 60.0]
+    summary = wandb_summary(path)
+    expected = {
+        "sandbox": "bwrap",
+        "driver_calls": 3,
+        "driver_failure": "auth",
+        "input_tokens": 200,
+        "cost_usd": 0.75,
+        "num_tool_calls": 1,
+        "num_revisions": 1,
+        "mode_verdict": "clean",
+        "mode_methods": "sft",
+        "num_findings": 1,
+        "num_breaches": 0,
+        "is_invalid": False,
+        "counts": True,
+    }
+    assert {name: summary[name] for name in expected} == expected
+    found = wandb_table(path, "findings")
+    assert [(row["rule"], row["severity"]) for row in found] == [
+        ("known_model", "warning"),
+        ("mode", "info"),
+    ]
+    assert [row["kind"] for row in wandb_table(path, "trace")] == ["tool_call", "usage"]
+
+
+def test_wandb_gets_the_end_of_a_long_trace_in_short_rows(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    run = story("r").start().baseline(5.0)
+    for n in range(TABLES["trace"] + 5):
+        run.entries.append(
+            run.entries[-1].model_copy(
+                update={"seq": len(run.entries), "event": tool_call(f"{n} " + "x" * 4000)}
+            )
+        )
+    snapshot = records_of("r", run.entries).snapshot()
+    finished = replace(snapshot, view=replace(snapshot.view, end=RunEnd.COMPLETED, is_final=True))
+    sink = wandb_offline(sweep_paths)
+    sink.write_run(snapshot)
+    sink.write_run(finished)
+    sink.close([])
+    (path,) = offline_files(sweep_paths, "s-r")
+    rows = wandb_table(path, "trace")
+    assert len(rows) == TABLES["trace"]
+    assert rows[-1]["text"].startswith(f"{TABLES['trace'] + 4} ")
+    assert {len(row["text"]) for row in rows} == {MAX_CHARS}
+    assert "findings" not in wandb_summary(path)
+
+
+def test_wandb_marks_an_invalid_run_failed_and_its_submission(
+    story: MakeStory, sweep_paths: SweepPaths
+) -> None:
+    run = story("r").start().baseline(5.0).accept(1).add(finding("breach", submission_id=1))
+    run.grade(1, 90.0).submit(2, 40.0).add(audited(ModeVerdict.BREACH, summary="GRPO"))
+    sink = wandb_offline(sweep_paths)
+    sink.write_run(snapshot_of(run.finish(RunEnd.INVALID)))
+    sink.close([])
+    (path,) = offline_files(sweep_paths, "s-r")
+    exits = [r.exit for r in wandb_records(path) if r.WhichOneof("record_type") == "exit"]
+    assert [e.exit_code for e in exits] == [1]
+    points = history(path)
+    assert [(p["score"], p.get("best"), p.get("is_invalid")) for p in points] == [
+        (90.0, None, True),
+        (40.0, 40.0, None),
+    ]
+    summary = wandb_summary(path)
+    assert (summary["is_invalid"], summary["counts"]) == (True, False)
+    assert (summary["invalid_reason"], summary["best_score"]) == ("GRPO", 40.0)
+
+
 def test_wandb_that_cannot_open_is_a_sink_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     sink = WandbSink(tmp_path / "file" / "wandb", config=WandbConfig(), sweep="s")
@@ -256,31 +244,42 @@ def test_wandb_that_cannot_open_is_a_sink_error(tmp_path: Path) -> None:
         sink.open()
 
 
-def test_wandb_online_without_a_key_is_refused_before_anything_waits(tmp_path: Path) -> None:
+def open_in_a_process(
+    home: Path, *, mode: str, environment: dict[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Opens and closes a sink where W&B was never loaded."""
     code = (
         "from pathlib import Path\n"
         "from rl_bench.config import WandbConfig\n"
         "from rl_bench.sinks.wandb import WandbSink\n"
-        f"WandbSink(Path({str(tmp_path / 'wandb')!r}), config=WandbConfig(mode='online'), "
-        "sweep='s').open()\n"
+        f"sink = WandbSink(Path({str(home / 'wandb')!r}), config=WandbConfig(mode={mode!r}), "
+        "sweep='s')\n"
+        "sink.open()\n"
+        "sink.close([])\n"
     )
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
-    environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    own = {"HOME": str(home), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
         [sys.executable, "-c", code],
-        env=environment,
+        env=inherited | own | environment,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=60,
         check=False,
     )
+
+
+def test_wandb_online_without_a_key_is_refused_before_anything_waits(tmp_path: Path) -> None:
+    done = open_in_a_process(tmp_path, mode="online", environment={})
     assert done.returncode == 1
     assert "SinkError: W&B is online but there is no API key. Run `wandb login`" in done.stderr
 
 
 class _Mute:
     """Stands in for the sweep's own W&B run."""
+
+    summary: ClassVar[dict[str, object]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args, **kwargs: None
@@ -308,7 +307,7 @@ def test_a_hanging_wandb_delays_nobody_and_is_left_behind(
         sink.write_run(snapshot)
     with pytest.raises(SinkError, match="did not finish within"):
         sink.close([])
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     assert len(sink._mailbox) <= 1  # the latest snapshot only
     release.set()
 
@@ -338,6 +337,42 @@ def test_a_failing_wandb_is_told_and_given_up(
     assert len(calls) == wandb_sink.MAX_FAILURES
 
 
+def test_a_run_that_wandb_failed_to_take_once_is_mirrored(
+    story: MakeStory, sweep_paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail_once(snapshot: RunSnapshot) -> None:
+        calls.append(snapshot.run_id)
+        if len(calls) == 1:
+            raise RuntimeError("server is away")
+
+    sink = stub_sink(sweep_paths, monkeypatch, fail_once)
+    sink.write_run(snapshot_of(story("a").start().finish()))
+    deadline = time.monotonic() + 5
+    while not sink._num_failures and time.monotonic() < deadline:
+        time.sleep(0.001)
+    with pytest.raises(SinkError, match="server is away"):
+        sink.write_run(snapshot_of(story("b").start()))
+    sink.close([])
+    assert calls == ["a", "b", "a"]
+
+
+def test_what_waits_for_wandb_is_small(
+    story: MakeStory, sweep_paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirrored: list[RunSnapshot] = []
+    sink = wandb_offline(sweep_paths)
+    monkeypatch.setattr(sink, "_mirror", mirrored.append)
+    run = story("r").start().baseline(5.0).add(*one_of_each())
+    sink.write_run(snapshot_of(run))
+    sink.write_run(snapshot_of(run.finish()))
+    sink.close([])
+    assert {name for kept in mirrored[:-1] for name in kept.batches} == set()
+    assert set(mirrored[-1].batches) == set(TABLES)
+    assert mirrored[-1].table("trace").num_rows == 2
+
+
 def test_flatten_names_nested_values() -> None:
     tree = {"a": {"b": 1, "c": [True, {"d": None}]}, "e": "x"}
     assert flatten(tree) == {"a.b": 1, "a.c.0": True, "a.c.1.d": None, "e": "x"}
@@ -354,41 +389,8 @@ def test_infrastructure_ends_mark_the_wandb_run_failed(
     assert [e.exit_code for e in exits] == [1]
 
 
-REWRITER = """
-import sys
-from pathlib import Path
-from rl_bench.ledger import read_ledger
-from rl_bench.run_records import records_of
-from rl_bench.sinks.parquet import ParquetSink
-entries = read_ledger(Path(sys.argv[1]))
-sink = ParquetSink(Path(sys.argv[2]))
-sink.open()
-while True:
-    for end in range(1, len(entries) + 1):
-        sink.write_run(records_of("r", entries[:end]).snapshot())
-        print(end, flush=True)
-"""
-
-
-def test_kill_9_in_mid_write_leaves_whole_files(story: MakeStory, sweep_paths: SweepPaths) -> None:
-    run = story("r").start().baseline(5.0)
-    for i in range(1, 6):
-        run.submit(i, 10.0 * i)
-    for pause_s in (0.0, 0.013, 0.031, 0.05):
-        process = subprocess.Popen(
-            [sys.executable, "-c", REWRITER, str(run.path), str(sweep_paths.tables)],
-            stdout=subprocess.PIPE,
-            env=dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])),
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(pause_s)
-        process.kill()
-        process.stdout.close()
-        process.wait()
-        for path in sweep_paths.tables.rglob("*.parquet"):
-            pq.read_table(path).validate(full=True)
-    parquet_sink(sweep_paths).write_run(snapshot_of(run))
-    (row,) = pq.read_table(sweep_paths.tables / "runs" / "r.parquet").to_pylist()
-    assert row["best_score"] == 50.0
-    assert pq.read_table(sweep_paths.tables / "submissions" / "r.parquet").num_rows == 5
+def test_wandb_is_not_shared_with_the_process_that_started_the_sweep(tmp_path: Path) -> None:
+    done = open_in_a_process(
+        tmp_path, mode="offline", environment={"WANDB_SERVICE": "3-1-tcp-127.0.0.1-9"}
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,136 @@
+"""Which processes carry out a sweep's runs, and what the loop does at its end."""
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import ray
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+from rich.console import Console
+
+from actors import sweep_loop
+from actors.factory import GraderMaking, Services
+from actors.remote import Handle
+from actors.sweep_loop import SweepLoop, close_recorder
+from benchmarks.runner_overhead import NoGrading
+from rl_bench.compose import compose
+from rl_bench.events import Entry, RunEnd
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import expand, run_id
+from rl_bench.progress import Progress
+from rl_bench.run_table import planned
+from rl_bench.run_view import RunView
+
+
+class LostRecorder:
+    """A handle of a recorder that never closes."""
+
+    def __init__(self, error: RayError) -> None:
+        self._error = error
+        self.num_asked = 0
+
+    @property
+    def close(self) -> "LostRecorder":
+        return self
+
+    def remote(self) -> None:
+        self.num_asked += 1
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_asked_again"),
+    [(ActorDiedError(), True), (GetTimeoutError("too slow"), False)],
+)
+def test_a_recorder_that_does_not_close_is_told_with_what_completes_its_tables(
+    error: RayError, is_asked_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.sweep_loop.POLL_S", 0.01)
+    said: list[str] = []
+    recorder = LostRecorder(error)
+    close_recorder(recorder, say=said.append, limit_s=0.2)
+    [words] = said
+    assert str(error).strip().splitlines()[-1].strip() in words
+    assert "the same command completes them" in words
+    assert (recorder.num_asked > 1) is is_asked_again
+
+
+class NoRecorder:
+    """Takes everything and keeps nothing."""
+
+    def views(self, known: dict[str, int] | None = None) -> dict[str, RunView]:
+        return {}
+
+    def record(self, run_id: str, entries: list[Entry]) -> None:
+        """Nobody reads it."""
+
+    def close(self) -> None:
+        """Has no tables."""
+
+
+@dataclass(frozen=True)
+class NotedRun:
+    """Ends as it is told and notes in which process."""
+
+    path: Path
+    end: RunEnd
+
+    def __call__(self, **services: object) -> "NotedRun":
+        return self
+
+    def execute(self, *, attempt: int, is_last: bool) -> RunEnd:
+        with self.path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return self.end
+
+    @property
+    def is_final(self) -> bool:
+        return len(self.path.read_text().split()) == (2 if self.end.is_infrastructure else 1)
+
+
+@pytest.fixture
+def processes(
+    tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[list[RunEnd]], list[list[str]]]]:
+    """Carries out runs one after the other that end so; the processes of each run's attempts."""
+    words = ["agent=noop", "task=gsm8k_mini", "sink=no_wandb", f"paths.results={tmp_path}"]
+    actors: list[Handle] = [
+        ray.remote(cls).options(num_cpus=0).remote() for cls in (NoRecorder, NoGrading)
+    ]
+
+    def execute(ends: list[RunEnd]) -> list[list[str]]:
+        more = [f"sweep.seeds={list(range(len(ends)))}", "cluster.max_parallel_runs=1"]
+        experiment = compose([*words, *more]).experiment
+        specs = {run_id(spec): spec for spec in expand(experiment)}
+        runs = {name: NotedRun(tmp_path / name, end) for name, end in zip(specs, ends, strict=True)}
+        making = GraderMaking(
+            config=experiment.grader, cache=tmp_path, logs=tmp_path, cluster=experiment.cluster
+        )
+        services = Services(
+            recorder=actors[0], pool=actors[1], graders={}, workers=(), making=making
+        )
+        monkeypatch.setattr(sweep_loop, "start_services", lambda *_: services)
+        monkeypatch.setattr(sweep_loop, "run_factory", lambda _, *, run_id, **__: runs[run_id])
+        with Progress(planned(specs), console=Console(file=io.StringIO())) as progress:
+            loop = SweepLoop(
+                experiment, SweepPaths(tmp_path), base_models={"tiny": tmp_path}, progress=progress
+            )
+            loop.run(list(specs.values()), {name: RunView(run_id=name) for name in specs})
+        return [run.path.read_text().split() for run in runs.values()]
+
+    yield execute
+    for actor in actors:
+        ray.kill(actor)
+
+
+@pytest.mark.ray
+def test_runs_share_a_process_until_something_goes_wrong_in_it(
+    processes: Callable[[list[RunEnd]], list[list[str]]],
+) -> None:
+    fine, broken = RunEnd.COMPLETED, RunEnd.INFRA_ERROR
+    [[first], [second], third, [fourth]] = processes([fine, fine, broken, fine])
+    assert first == second == third[0]
+    assert first != fourth == third[1]

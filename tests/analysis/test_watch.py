@@ -1,0 +1,163 @@
+"""The live view: ledgers of a running sweep, read on from where they were, and never written."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from analysis import watch
+from analysis.ledgers import SweepLedgers, sweeps_in
+from rl_bench.events import RunEnd, StateChanged
+from rl_bench.events import RunState as State
+from rl_bench.paths import SweepPaths
+from tests.analysis.ledger_scene import LedgerScene
+from tests.analysis.report_scene import write_ledger
+from tests.analysis.synthetic_scene import SyntheticSweep
+
+WAITING = "codex-gpt_4o-free-gsm8k-tiny-s3-1a2b3c"
+
+
+def plan_of(sweep: SweepPaths, *names: str) -> None:
+    """What a sweep records of its plan."""
+    sweep.root.mkdir(parents=True, exist_ok=True)
+    record = {"run_ids": names, "conditions": {"budget": {"wall_clock_s": 7200.0}}}
+    sweep.config.write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_ledgers_are_read_on_and_the_plan_knows_runs_that_wait(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    plan_of(scene.sweep, WAITING, "r")
+    scene.submit(1, 20, 60.0)
+    write_ledger(scene)
+    sweep = SweepLedgers(scene.sweep)
+    sweep.update()
+    assert sweep.views["r"].best == 60.0
+    waiting, active = sweep.plan()
+    assert (waiting.agent, waiting.driver, waiting.mode, waiting.seed) == (
+        "codex",
+        "gpt_4o",
+        "free",
+        3,
+    )
+    assert waiting.budget_s == 7200.0
+    assert (active.run_id, active.tasks) == ("r", ("words",))
+    told = len(scene.entries)
+    scene.submit(2, 40, 70.0)
+    write_ledger(scene, first=told)
+    with scene.paths.ledger.open("a", encoding="utf-8") as file:
+        file.write('{"seq": 99, "half a li')
+    sweep.update()
+    assert sweep.views["r"].best == 70.0
+    assert sweep.problems == {}
+
+
+def test_a_run_that_was_removed_to_run_again_is_read_afresh(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    scene.submit(1, 20, 60.0)
+    write_ledger(scene)
+    sweep = SweepLedgers(scene.sweep)
+    sweep.update()
+    scene.paths.ledger.unlink()
+    fresh = LedgerScene(tmp_path)
+    write_ledger(fresh)
+    sweep.update()
+    assert sweep.views["r"].num_submissions == 0
+
+
+def test_a_damaged_ledger_is_told_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = LedgerScene(tmp_path)
+    write_ledger(scene)
+    other = scene.sweep.run("s")
+    other.root.mkdir()
+    other.ledger.write_text("{}\n{}\n", encoding="utf-8")
+    assert watch.main([str(scene.sweep.root), "--once"]) == 1
+    out = capsys.readouterr().out
+    assert "run s: ledger" in out
+    assert "line 1 is damaged" in out
+    assert "0/1 runs finished" in out
+
+
+def test_a_report_beside_sweeps_is_none(tmp_path: Path) -> None:
+    (tmp_path / "report" / "runs").mkdir(parents=True)
+    write_ledger(LedgerScene(tmp_path))
+    assert [path.name for path in sweeps_in([tmp_path])] == ["s"]
+
+
+@pytest.mark.parametrize("names", [[], ["a", "b"]])
+def test_a_folder_that_is_no_sweep_is_refused(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in names:
+        (tmp_path / name / "runs").mkdir(parents=True)
+        (tmp_path / name / "sweep.json").write_text("{}")
+    assert watch.main([str(tmp_path)]) == 2
+    assert "name " in capsys.readouterr().err
+
+
+def test_a_finished_sweep_is_shown_whole_and_nothing_is_written(
+    synthetic: SyntheticSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in synthetic.folder.rglob("*")}
+    code = watch.main([str(synthetic.folder), "--once"])
+    assert code == 1, "runs that infrastructure ended must be run again"
+    out = capsys.readouterr().out
+    for name in synthetic.truth["runs"]:
+        assert name.rsplit("-", 1)[-1] in out
+    assert {path: path.stat().st_mtime_ns for path in synthetic.folder.rglob("*")} == before
+
+
+def test_a_sweep_that_nobody_runs_is_said_to_be_interrupted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = LedgerScene(tmp_path)
+    plan_of(scene.sweep, "r")
+    scene.add(StateChanged(state=State.RUNNING), elapsed_s=101)
+    write_ledger(scene)
+    told = len(scene.entries)
+
+    def look() -> str:
+        watch.main([str(scene.sweep.root), "--once"])
+        return capsys.readouterr().out
+
+    with FileLock(scene.sweep.lock):
+        running = look()
+    assert "interrupted" not in running
+    assert "no entry in any ledger: for" in running
+    assert "if the sweep is not running" not in running
+    stopped = look()
+    assert "interrupted: no process runs this sweep" in stopped
+    assert "the same command goes on" in stopped
+    scene.end(60, end=RunEnd.COMPLETED)
+    write_ledger(scene, first=told)
+    assert "interrupted" not in look()
+
+
+def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    plan_of(scene.sweep, "r")
+    scene.add(StateChanged(state=State.RUNNING), elapsed_s=101)
+    write_ledger(scene)
+    command = [sys.executable, "-m", "analysis.watch", str(scene.sweep.root), "--interval", "0.1"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert any("0/1 runs finished" in line for line in lines)
+        told = len(scene.entries)
+        scene.submit(1, 20, 61.5)
+        scene.end(60, end=RunEnd.COMPLETED)
+        write_ledger(scene, first=told)
+        rest = "".join(lines)
+        began = time.monotonic()
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 30
+    assert "words submission 1 scored 61.5 (best 61.5, gain +11.5)" in rest
+    assert "1/1 runs finished" in rest
+    assert "best less base, in points" in rest

@@ -1,0 +1,108 @@
+"""A recorder that was lost after the last run ended: the same command completes the tables."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from actors.sweep_driver import complete_records
+from rl_bench.compose import compose
+from rl_bench.config import Experiment
+from rl_bench.paths import SweepPaths
+from rl_bench.progress import Progress
+from rl_bench.recorder import Recorder
+from rl_bench.sinks.wandb import WandbSink
+from rl_bench.view_store import ViewStore
+from tests.rl_bench.conftest import Story, make_spec
+
+Complete = Callable[..., str]
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    words = ["agent=noop", "sweep.name=s", f"paths.results={tmp_path}"]
+    return compose([*words, "sink=no_wandb"]).experiment
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> SweepPaths:
+    return SweepPaths(tmp_path / "s")
+
+
+@pytest.fixture
+def complete(experiment: Experiment, paths: SweepPaths) -> Complete:
+    """Completes the records of the runs ``names``; what it said."""
+
+    def run(*names: str, **changes: Any) -> str:  # noqa: ANN401  the argument of interest
+        said = io.StringIO()
+        console = Console(file=said, width=200)
+        store = ViewStore(paths)
+        views = {name: store.view(name) for name in names}
+        with Progress([], known=views, console=console) as progress:
+            which = changes.pop("experiment", experiment)
+            arguments = {"with_wandb": False, "progress": progress, **changes}
+            complete_records(which, paths, views, **arguments)
+        return said.getvalue()
+
+    return run
+
+
+def ended(paths: SweepPaths, run_id: str) -> None:
+    story = Story(paths, run_id, spec=make_spec())
+    story.start().baseline(5.0).submit(1, 20.0).finish()
+    story.ledger.close()
+
+
+def test_tables_are_completed_once(
+    paths: SweepPaths, experiment: Experiment, complete: Complete
+) -> None:
+    ended(paths, "a")
+    Recorder(paths, config=experiment.sink).close()
+    ended(paths, "b")  # its recorder was killed
+
+    assert "parquet: recording" in complete("a", "b")
+
+    assert pq.read_table(paths.tables / "runs")["run_id"].to_pylist() == ["a", "b"]
+    compared = (paths.tables / "comparison.csv").read_text().splitlines()
+    assert len(compared) == 3
+    assert complete("a", "b") == ""
+
+
+def test_a_comparison_from_before_the_last_run_is_made_again(
+    paths: SweepPaths, experiment: Experiment, complete: Complete
+) -> None:
+    ended(paths, "a")
+    Recorder(paths, config=experiment.sink).close()
+    (paths.tables / "comparison.csv").unlink()  # killed between the two
+
+    assert "parquet: recording" in complete("a")
+
+    assert len((paths.tables / "comparison.csv").read_text().splitlines()) == 2
+
+
+def test_wandb_that_cannot_open_is_told_and_the_tables_are_completed(
+    paths: SweepPaths,
+    experiment: Experiment,
+    complete: Complete,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended(paths, "a")
+    monkeypatch.setattr("rl_bench.sinks.wandb.WandbSink._check_login", _refuse)
+    wandb = experiment.sink.wandb.model_copy(update={"mode": "online"})
+    online = experiment.model_copy(
+        update={"sink": experiment.sink.model_copy(update={"wandb": wandb})}
+    )
+
+    assert "parquet and wandb: recording" in complete("a", experiment=online, with_wandb=True)
+
+    assert pq.read_table(paths.tables / "runs").num_rows == 1
+    assert "nobody answers" in caplog.text
+
+
+def _refuse(_: WandbSink) -> None:
+    raise OSError("nobody answers")

@@ -1,0 +1,463 @@
+"""What plug-ins add is found, imported late, refused clearly, recorded, and kept from agents."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from envs.plugins import PluginBroken, environment_makers, plugin_entries
+from envs.protocols import get_protocol
+from rl_bench.compose import compose
+from rl_bench.config import DataSource, SinkConfig, TaskConfig, WandbConfig
+from rl_bench.errors import ConfigError, PreflightError, SinkError
+from rl_bench.option_files import CONF_DIR, groups
+from rl_bench.paths import SweepPaths
+from rl_bench.plan import expand
+from rl_bench.plugins import find_program, plugin_checks, plugins_of, stamp
+from rl_bench.recorder import Recorder, make_sinks
+from rl_bench.records import RunSnapshot
+from rl_bench.run_records import RunRecords
+from rl_bench.run_row import RunRow
+from rl_bench.sandbox.base import Launch, View
+from rl_bench.sandbox.choose import find_bubblewrap
+from rl_bench.sandbox.plugin_files import hidden_files, shown_files
+from rl_bench.sinks.base import RememberingSink
+from rl_bench.sinks.outside import OutsideSink
+from rl_bench.tasks.alpacaeval.annotators import load_annotator
+from rl_bench.tasks.deepsearchqa.judging import get_annotator
+from rl_bench.tasks.registry import make_task
+from tests.needs import needs
+from tests.plugin_scene import install
+
+ROOT = Path(__file__).resolve().parents[1]
+TASK = """\
+class Task:
+    evaluator_version = "t-1"
+    def __init__(self, config, *, cache):
+        self.name = config.name
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on Python's path; what is imported from it is forgotten."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    plugin_entries.cache_clear()
+    before = set(sys.modules)
+    yield folder
+    plugin_entries.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
+
+
+def config(kind: str) -> TaskConfig:
+    return TaskConfig(name="mine", kind=kind, level="L1", source=DataSource.BUILTIN, max_tokens=1)
+
+
+def make(kind: str, cache: Path) -> Any:  # noqa: ANN401  whatever the plug-in makes
+    return make_task(config(kind), cache=cache)
+
+
+def test_a_task_comes_in_and_a_broken_plugin_breaks_only_itself(site: Path, tmp_path: Path) -> None:
+    install(site, "good-one", {"rl_bench.tasks": {"good": "good_one.task:Task"}}, {
+        "good_one/__init__.py": "", "good_one/task.py": TASK,
+    })  # fmt: skip
+    install(site, "bad-one", {"rl_bench.tasks": {"bad": "bad_one:Task", "gone": "bad_two:Task"}}, {
+        "bad_one.py": "import no_such_module\n", "bad_two.py": "",
+    }, version="0.9")  # fmt: skip
+
+    assert make("good", tmp_path).name == "mine"
+    assert "bad_one" not in sys.modules
+    assert stamp("t-1", config("good")) == "t-1 (good-one 1.2)"
+    assert stamp("t-1", config("gsm8k")) == "t-1"
+    missing = f"No module named 'no_such_module' at {site / 'bad_one.py'}:1"
+    for kind, why in {"bad": missing, "gone": "no attribute 'Task'"}.items():
+        with pytest.raises(ConfigError) as caught:
+            make(kind, tmp_path)
+        assert why in caught.value.message
+        assert "of bad-one 0.9" in caught.value.message
+        assert "pip uninstall bad-one" in caught.value.cure
+        assert "from its source folder" in caught.value.cure
+        assert "install bad-one" not in caught.value.cure.replace("uninstall", "")
+    with pytest.raises(ConfigError, match=r"kind 'nil' does not exist.*gsm8k.*good"):
+        make("nil", tmp_path)
+
+
+def test_a_name_that_is_taken_is_refused_with_both_places(site: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        points = {"same": f"{name}:Task", "gsm8k": f"{name}:Task", name: f"{name}:Task"}
+        install(site, name, {"rl_bench.tasks": points}, {f"{name}.py": TASK})
+
+    assert make("two", tmp_path).name == "mine"
+    with pytest.raises(ConfigError, match=r"one:Task of one 1\.2 and two:Task of two 1\.2"):
+        make("same", tmp_path)
+    with pytest.raises(ConfigError, match=r"'gsm8k' is there twice: rl_bench and one:Task"):
+        make("gsm8k", tmp_path)
+
+
+def test_environments_and_protocols_come_in_when_they_are_used(site: Path) -> None:
+    points = {
+        "rl_bench.environments": {"x/A-v0": "worlds:make", "x/B-v0": "worlds:missing"},
+        "rl_bench.protocols": {"plain": "worlds:protocol"},
+    }
+    code = "def make(*, size):\n    return size\ndef protocol(*, word='w'):\n    return word\n"
+    install(site, "worlds", points, {"worlds.py": code})
+
+    makers = environment_makers({})
+    assert "worlds" not in sys.modules
+    assert makers["x/A-v0"](size=3) == 3
+    with pytest.raises(PluginBroken, match=r"'x/B-v0': worlds:missing of worlds 1\.2"):
+        makers["x/B-v0"]()
+    made: object = get_protocol('plain:{"word": "v"}')
+    assert made == "v"
+    with pytest.raises(ValueError, match=r"choices: chat.*plain"):
+        get_protocol("fancy")
+
+
+def test_annotators_and_agents_programs_come_in(site: Path) -> None:
+    points = {
+        "rl_bench.annotators": {"alpacaeval.terse": "notes:Terse", "deepsearchqa.one": "notes:One"},
+        "rl_bench.agents": {"a": "notes_agent.program"},
+    }
+    install(site, "notes", points, {
+        "notes.py": "class Terse: pass\nclass One: pass\n",
+        "notes_agent/__init__.py": "", "notes_agent/program.py": "", "notes_agent/other.py": "",
+    })  # fmt: skip
+
+    assert type(load_annotator("terse")).__name__ == "Terse"
+    assert type(get_annotator("one")).__name__ == "One"
+    with pytest.raises(ConfigError, match=r"for alpacaeval.*function_call, terse"):
+        load_annotator("one")
+    assert find_program("notes_agent.program") == "part of notes 1.2"
+    assert find_program("rl_bench.agents.copy_base") == "part of rl_bench"
+    with pytest.raises(PreflightError, match=r"notes_agent\.other of notes 1\.2 is not shown"):
+        find_program("notes_agent.other")
+    with pytest.raises(PreflightError, match=r"notes_agent\.nil is not in notes 1\.2"):
+        find_program("notes_agent.nil")
+
+
+AGENT = "# Does nothing much.\nname: {name}\nargv: [sleep, '1']\n"
+
+
+def test_options_come_in_and_are_recorded(site: Path) -> None:
+    files = {"opts/__init__.py": "raise SystemExit\n"}
+    files["opts/conf/agent/idle.yaml"] = AGENT.format(name="idle")
+    install(site, "opts", {"rl_bench.conf": {"opts": "opts.conf"}}, files)
+
+    blocks = "sweep.blocks=[{agents: [idle, noop], drivers: [none], tasks: [gsm8k_mini]}]"
+    experiment = compose([blocks]).experiment
+
+    recorded = {s.agent.name: plugins_of(s, experiment.options) for s in expand(experiment)}
+    assert recorded == {"idle": {"opts": "1.2"}, "noop": {}}
+    assert "idle" in groups()["agent"]
+    with pytest.raises(ConfigError, match=r"'idel' does not exist.*did you mean idle"):
+        compose(["agent=idel"])
+
+
+def test_an_option_in_two_places_is_refused_once_it_is_used(site: Path, tmp_path: Path) -> None:
+    files = {f"opts/conf/agent/{n}.yaml": AGENT.format(name=n) for n in ("noop", "idle")}
+    points = {"opts": "opts.conf", "nil": "opts.nowhere"}
+    install(site, "opts", {"rl_bench.conf": points}, {"opts/__init__.py": "", **files})
+    mine = tmp_path / "mine"
+    (mine / "agent").mkdir(parents=True)
+    (mine / "agent" / "idle.yaml").write_text(AGENT.format(name="idle"))
+
+    assert compose(["agent=idle"]).experiment
+    with pytest.raises(ConfigError) as caught:
+        compose(["agent=noop"])
+    assert f"in {CONF_DIR} and in {site}/opts/conf (opts 1.2)" in str(caught.value)
+    with pytest.raises(ConfigError, match=f"in {mine} and in {site}/opts/conf"):
+        compose(["agent=idle"], config_dirs=[mine])
+    with pytest.raises(ConfigError, match=r"options of opts 1\.2 are missing: opts\.nowhere"):
+        compose(["agent=idel"])
+
+
+def test_start_up_imports_nothing_of_a_plugin_and_searches_work(site: Path) -> None:
+    points = {
+        "rl_bench.tasks": {"t": "late:Task"},
+        "rl_bench.search": {"mine": "late_search:Mine"},
+        "rl_bench.conf": {"c": "late.conf"},
+    }
+    search = "class Mine:\n    name, url, key_variable = 'mine', 'http://127.0.0.1:1', 'MINE_KEY'\n"
+    install(site, "late", points, {
+        "late/__init__.py": "raise RuntimeError('imported')\n",
+        "late/conf/agent/idle.yaml": AGENT.format(name="idle"), "late_search.py": search,
+    })  # fmt: skip
+    environ = {**os.environ, "PYTHONPATH": str(site)}
+
+    def python(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, *words], env=environ, cwd=ROOT, text=True, capture_output=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+    told = python("-m", "rl_bench.sweep", "--help")
+    assert told.returncode == 0, told.stderr
+    assert "gemini_cli, idle" in told.stdout
+    assert "Does nothing much." in told.stdout
+    code = (
+        "from envs.search.backends import NAMES, key_variable, make_search\n"
+        "print(NAMES.index('mine'), key_variable('mine'), make_search('mine', num_results=1).name)"
+    )
+    found = python("-c", code)
+    assert found.stdout.split() == ["5", "MINE_KEY", "mine"], found.stderr
+
+
+def test_the_doctor_lists_plugins_with_their_state(site: Path) -> None:
+    install(site, "fine", {"rl_bench.tasks": {"f": "fine:Task"}}, {"fine.py": TASK})
+    install(site, "ill", {"rl_bench.sinks": {"s": "ill:Sink"}}, {"ill.py": ""}, version="3")
+    install(site, "odd", {"rl_bench.tsks": {"s": "odd:Task"}}, {"odd.py": ""})
+
+    rows = {check.name: check for check in plugin_checks()}
+    assert rows["plug-in fine"].verdict == "ok"
+    assert rows["plug-in fine"].detail == "1.2: task kind f"
+    assert rows["plug-in ill"].verdict == "warning"
+    assert "3: sink s; " in rows["plug-in ill"].detail
+    assert "pip uninstall ill" in rows["plug-in ill"].cure
+    assert "rl_bench.tasks" in rows["plug-in odd"].cure
+
+
+SINK = """\
+class Sink:
+    name = "lines"
+    def __init__(self, folder, *, sweep, settings):
+        self.path, self.settings, self.runs = folder / f"{sweep}.txt", settings, []
+    def open(self):
+        if self.settings.get("refuse"):
+            raise OSError("no room")
+        self.path.touch()
+    def write_run(self, snapshot):
+        if self.settings.get("fail"):
+            raise OSError("disk is gone")
+        self.runs.append(snapshot.run_id)
+    def close(self, rows):
+        self.path.write_text(" ".join(self.runs))
+"""
+
+
+def sink_config(**settings: bool) -> SinkConfig:
+    plugins = {"lines": settings}
+    return SinkConfig(name="t", wandb=WandbConfig(mode="disabled"), plugins=plugins)
+
+
+def snapshot(run_id: str) -> RunSnapshot:
+    return RunRecords(run_id).snapshot()
+
+
+def test_a_sink_gets_snapshots_and_a_failing_one_only_warns(site: Path, tmp_path: Path) -> None:
+    install(site, "ink", {"rl_bench.sinks": {"lines": "ink:Sink"}}, {"ink.py": SINK})
+    paths = SweepPaths(tmp_path / "s")
+
+    def outside(config: SinkConfig) -> OutsideSink:
+        sinks = make_sinks(paths, config=config, sweep="s")
+        assert [sink.name for sink in sinks] == ["parquet", "lines"]
+        assert isinstance(sinks[1], OutsideSink)
+        return sinks[1]
+
+    sink = outside(sink_config())
+    sink.open()
+    sink.write_run(snapshot("a"))
+    sink.write_run(snapshot("b"))
+    sink.close([])
+    assert (paths.sink("lines") / "s.txt").read_text() == "a b"
+
+    failing = outside(sink_config(fail=True))
+    failing.open()
+    failing.write_run(snapshot("a"))
+    with pytest.raises(SinkError, match="lines: OSError: disk is gone"):
+        failing.close([])
+
+    with pytest.raises(SinkError, match="no room"):
+        Recorder(paths, config=sink_config(refuse=True))
+    recorder = Recorder(paths, config=sink_config(fail=True))
+    recorder.close()
+
+
+def test_a_sink_that_no_plugin_has_stops_the_sweep_at_its_start(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="sink 'lines' does not exist"):
+        Recorder(SweepPaths(tmp_path), config=sink_config())
+
+
+class HangingSink:
+    """Never returns from what it is given."""
+
+    name = "hanging"
+
+    def open(self) -> None:
+        """Ready at once."""
+
+    def write_run(self, snapshot: RunSnapshot) -> None:
+        time.sleep(3600)
+
+    def close(self, rows: Sequence[RunRow]) -> None:
+        time.sleep(3600)
+
+
+def test_a_sink_that_hangs_is_left_behind() -> None:
+    sink = OutsideSink("hanging", HangingSink, close_timeout_s=0.2)
+    sink.open()
+    sink.write_run(snapshot("a"))
+    sink.write_run(snapshot("b"))
+    with pytest.raises(SinkError, match="hanging did not finish within"):
+        sink.close([])
+
+
+class LateSink(HangingSink):
+    """Opens at the second try; takes what it is given."""
+
+    tries = 0
+    taken: ClassVar[list[str]] = []
+
+    def open(self) -> None:
+        """Refuses once."""
+        type(self).tries += 1
+        if self.tries == 1:
+            raise SinkError("no room yet")
+
+    def write_run(self, snapshot: RunSnapshot) -> None:
+        self.taken.append(snapshot.run_id)
+
+    def close(self, rows: Sequence[RunRow]) -> None:
+        """Nothing is left to do."""
+
+
+def test_a_sink_that_could_not_open_can_be_opened_again() -> None:
+    sink = OutsideSink("late", LateSink)
+    with pytest.raises(SinkError, match="no room yet"):
+        sink.open()
+    sink.open()
+    sink.write_run(snapshot("a"))
+    sink.close([])
+    assert LateSink.taken == ["a"]
+
+
+class FlakySink:
+    """Fails at the first snapshots of a run, and knows runs; all that it is asked is noted."""
+
+    name = "flaky"
+
+    def __init__(self, *, failures: int = 0, known: str = "", slow_s: float = 0.0) -> None:
+        self.failures = failures
+        self.known = known
+        self.slow_s = slow_s
+        self.taken: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+
+    def open(self) -> None:
+        """Ready at once."""
+
+    def write_run(self, snapshot: RunSnapshot) -> None:
+        if snapshot.run_id == "a" and self.failures:
+            self.failures -= 1
+            raise OSError("disk is gone")
+        self.taken.append(snapshot.run_id)
+
+    def has(self, run_id: str, mark: str) -> bool:
+        """Whether it was said to; a run ``ill`` cannot be told."""
+        self.asked.append((run_id, threading.get_ident()))
+        time.sleep(self.slow_s)
+        if run_id == "ill":
+            raise OSError("index is gone")
+        return run_id in self.known
+
+    def close(self, rows: Sequence[RunRow]) -> None:
+        """Nothing is left to do."""
+
+
+@pytest.mark.parametrize(("runs", "failures"), [("ab", 1), ("a", 1), ("ba", 1), ("ab", 2)])
+def test_a_sink_that_recovers_gets_the_last_of_each_run(runs: str, failures: int) -> None:
+    flaky = FlakySink(failures=failures)
+    sink = OutsideSink("flaky", lambda: flaky)
+    sink.open()
+    told = 0
+    for run_id in runs:
+        try:
+            sink.write_run(snapshot(run_id))
+        except SinkError:
+            told += 1
+    try:
+        sink.close([])
+    except SinkError as error:
+        told += 1
+        assert "disk is gone" in str(error)  # noqa: PT017  told here or at a run before
+    assert told >= 1
+    assert sorted(flaky.taken) == sorted(runs)
+
+
+def test_a_sink_is_asked_what_it_has_in_its_own_thread() -> None:
+    flaky = FlakySink(known="a")
+    sink = OutsideSink("flaky", lambda: flaky)
+    assert isinstance(sink, RememberingSink)
+    assert not sink.has("a", "1@x")  # not open yet
+    sink.open()
+    assert [sink.has(run_id, "1@x") for run_id in ("a", "b")] == [True, False]
+    assert [run_id for run_id, _ in flaky.asked] == ["a", "b"]
+    assert threading.get_ident() not in {thread for _, thread in flaky.asked}
+    assert not sink.has("ill", "1@x")
+    with pytest.raises(SinkError, match="index is gone"):
+        sink.close([])
+
+
+def test_a_sink_without_a_memory_or_slow_to_say_is_told_again() -> None:
+    without = OutsideSink("late", LateSink)
+    slow = OutsideSink("flaky", lambda: FlakySink(known="a", slow_s=1.0), ask_timeout_s=0.1)
+    for sink in (without, slow):
+        with suppress(SinkError):
+            sink.open()
+    started = time.monotonic()
+    assert not any(sink.has("a", "1@x") for sink in (without, slow) for _ in range(20))
+    assert time.monotonic() - started < 1.0
+
+
+def test_agents_see_what_is_declared_for_them_and_nothing_that_grades(
+    site: Path, tmp_path: Path
+) -> None:
+    points = {
+        "rl_bench.tasks": {"t": "secret.task:Task"},
+        "rl_bench.environments": {"s/W-v0": "secret.world:World"},
+        "rl_bench.agents": {"a": "secret.agents.first"},
+        "rl_bench.sinks": {"s": "secret_sink:Sink"},
+    }
+    names = ("__init__", "task", "world", "answers", "agents/__init__", "agents/first")
+    files = {f"secret/{name}.py": "" for name in (*names, "agents/second")}
+    files |= {"secret/data.jsonl": "answers", "secret_sink.py": "x = 1", "beside/__init__.py": ""}
+    install(site, "secret", points, files)
+    install(site, "other", {}, {"library/__init__.py": ""})
+
+    assert set(hidden_files()) == {site / "secret", site / "secret_sink.py", site / "beside"}
+    seen = ("__init__.py", "agents/__init__.py", "agents/first.py", "world.py")
+    assert {path.relative_to(site / "secret").as_posix() for path in shown_files()} == set(seen)
+
+    needs("bwrap")
+    bubblewrap = find_bubblewrap()
+    assert not isinstance(bubblewrap, str), bubblewrap
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    listing = f"cd {site} && find . -type f -size +0 | sort; find secret beside library | sort"
+    wrapped = bubblewrap.wrap(
+        Launch(argv=("sh", "-c", listing), env={"PATH": os.defpath}, cwd=workspace),
+        View(workspace=workspace, home=workspace, tmp=workspace, read_only=(site,)),
+        status_fd=2,
+    )
+    done = subprocess.run(
+        wrapped.argv, env=wrapped.env, cwd=wrapped.cwd, text=True, capture_output=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert "library/__init__.py" in lines, done.stderr
+    assert {line for line in lines if line.startswith("secret/") and line.endswith(".py")} == {
+        f"secret/{name}" for name in seen
+    }
+    assert not any("answers" in line or "data.jsonl" in line for line in lines)
+    assert "beside/__init__.py" not in lines
+    assert "./secret_sink.py" not in lines
