@@ -121,7 +121,8 @@ class LocalCluster:
             timeout=START_S + limit_s,
             check=True,
         )
-        held: dict[str, float] = json.loads(done.stdout)
+        # Ray prints the news of lost nodes too, before it.
+        held: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return held
 
     def _start(self, name: str, resources: Mapping[str, float], *words: str, num_cpus: int) -> None:

@@ -2,8 +2,8 @@
 
     python tests/actors/cluster_driver.py ADDRESS
 
-Prints, as JSON, how many nodes there were before and are after, and of each actor its node's
-resources and the GPUs that it sees.
+Prints, as JSON in the last line, how many nodes there were before and are after, and of each actor
+its node's resources and the GPUs that it sees.
 """
 
 import json
@@ -57,7 +57,7 @@ def _main(address: str) -> None:
     deadline = time.monotonic() + IDLE_S
     while len(_nodes()) > before and time.monotonic() < deadline:
         time.sleep(1)
-    json.dump({"before": before, "after": len(_nodes()), "places": places}, sys.stdout)
+    print(json.dumps({"before": before, "after": len(_nodes()), "places": places}))
 
 
 if __name__ == "__main__":

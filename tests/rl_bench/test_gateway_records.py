@@ -255,8 +255,10 @@ def test_an_agent_that_hangs_up_ends_the_call_upstream(begins: bool) -> None:
         with socket.create_connection((url.host, url.port or 0)) as wire:
             wire.sendall(request.encode())
             wait_for(lambda: bool(outs))
-            if begins:
-                wire.recv(1)
+            got = b""
+            while begins and b"3210" not in got:
+                got += (piece := wire.recv(65536))
+                assert piece, got
         assert outs[0].was_left.wait(10)
         (call,) = it.wait_for_calls(1)
     assert call.failure is DriverFailure.HUNG_UP
