@@ -256,9 +256,10 @@ def test_an_agent_that_hangs_up_ends_the_call_upstream(begins: bool) -> None:
             wire.sendall(request.encode())
             wait_for(lambda: bool(outs))
             got = b""
-            while begins and b"3210" not in got:
-                got += (piece := wire.recv(65536))
+            while begins and answers.MESSAGES_STREAM[0] not in got:
+                piece = wire.recv(65536)
                 assert piece, got
+                got += piece
         assert outs[0].was_left.wait(10)
         (call,) = it.wait_for_calls(1)
     assert call.failure is DriverFailure.HUNG_UP
