@@ -57,7 +57,7 @@ def _main(address: str) -> None:
     deadline = time.monotonic() + IDLE_S
     while len(_nodes()) > before and time.monotonic() < deadline:
         time.sleep(1)
-    print(json.dumps({"before": before, "after": len(_nodes()), "places": places}))
+    json.dump({"before": before, "after": len(_nodes()), "places": places}, sys.stdout)
 
 
 if __name__ == "__main__":
