@@ -7,6 +7,7 @@ a warning: no run ends by it.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -76,7 +77,7 @@ class CodeWatch:
         self._recorded: int | None = None
         self._seen: int | None = None
         self._dirty_since = self._changed_at = 0.0
-        self._recorded_at = self._not_before = 0.0
+        self._recorded_at = self._not_before = -math.inf
         self._thread = threading.Thread(target=self._run, name="code watch", daemon=True)
 
     def start(self) -> Self:

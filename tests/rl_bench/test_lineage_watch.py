@@ -186,11 +186,11 @@ def test_a_ledger_that_refuses_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_many_revisions_slow_the_watch_down(scene: Scene) -> None:
-    scene.history.num_revisions = 10_000
+    scene.history.num_revisions = 1_000_000
     with scene.watch:
         (scene.code / "train.py").write_text("x")
         scene.wait_for(lambda: len(scene.told) == 1)
-        scene.history.num_revisions = 10_000
+        scene.history.num_revisions = 1_000_000
         (scene.code / "train.py").write_text("y")
         time.sleep(0.8)
         scene.watch.look_soon()
