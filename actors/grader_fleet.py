@@ -17,6 +17,7 @@ from ray.exceptions import RayError
 from actors.grader_roster import Demand
 from actors.remote import Handle, last_line
 from rl_bench.config import GraderConfig
+from rl_bench.counts import plural
 
 TEND_S = 2.0
 """Between two questions to the pool, which has at most one to answer at a time."""
@@ -96,8 +97,8 @@ class GraderFleet:
                 self._say(note)
             for name in demand.released:
                 if self._end(name):
-                    num_left = len(self._graders)
-                    self._say(f"{name} had nothing to do and ends: {num_left} graders")
+                    left = plural(len(self._graders), "grader")
+                    self._say(f"{name} had nothing to do and ends: {left}")
             self._follow(wants_more=demand.wants_more)
         if self._asked is None and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._tend_s
@@ -153,7 +154,7 @@ class GraderFleet:
             return
         self._graders[starting.name] = starting.actor
         self._next_s = time.monotonic()  # the pool is told at once
-        self._say(f"{starting.name} is there: {len(self._graders)} graders")
+        self._say(f"{starting.name} is there: {plural(len(self._graders), 'grader')}")
 
     def _end(self, name: str) -> bool:
         """Has its engine closed; ``False``: that was done before."""

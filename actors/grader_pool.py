@@ -21,6 +21,7 @@ from actors.grader_roster import Demand, Placement, Roster
 from actors.grading_queue import GradingQueue, Ticket
 from actors.shared_requests import NOTHING, Offer
 from rl_bench.config import GraderConfig
+from rl_bench.counts import plural
 from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.events import Evaluation
 from rl_bench.grading import GradeJob
@@ -120,7 +121,7 @@ class GraderPool:
             self._add(name)
 
     def __repr__(self) -> str:
-        return f"GraderPool({len(self._roster)} graders)"
+        return f"GraderPool({plural(len(self._roster), 'grader')})"
 
     async def grade(self, job: GradeJob) -> Verdict:
         """One evaluation a task; identical content on the same tasks is evaluated once.

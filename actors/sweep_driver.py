@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actors.ray_runtime import ray_runtime
 from rl_bench.config import Experiment, RunSpec
+from rl_bench.counts import plural
 from rl_bench.errors import LedgerError
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import SweepPaths
@@ -41,7 +42,9 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
     rows = planned(specs)
     with Progress(rows, known=views) as progress:
         if len(todo) < len(plan):
-            progress.say(f"{len(plan) - len(todo)} of {len(plan)} runs have finished before")
+            progress.say(
+                f"{len(plan) - len(todo)} of {plural(len(plan), 'run')} have finished before"
+            )
         if todo:
             models = base_models(todo, experiment.paths.cache, progress)
             progress.say("starting Ray, the recorder and the graders")

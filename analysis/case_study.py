@@ -41,6 +41,7 @@ from analysis.routes import Routes, routes_of
 from analysis.trajectories import failures, run_figures, spending, trajectory
 from rl_bench.agent_records import MODE_RULE
 from rl_bench.config import JudgeConfig, RunSpec
+from rl_bench.counts import plural
 from rl_bench.events import Evidence
 
 MAX_EVIDENCE = 4
@@ -338,7 +339,7 @@ def main(argv: Sequence[str]) -> int:
     accounts = told_accounts(studies, config, cache=args.out) if config else {}
     for study in studies:
         write_study(study, args.out / study.run_id, narrative=accounts.get(study.run_id))
-    sys.stdout.write(f"{len(studies)} runs in {args.out}\n")
+    sys.stdout.write(f"{plural(len(studies), 'run')} in {args.out}\n")
     return 0
 
 

@@ -6,6 +6,7 @@ Words of agents stand in code spans, so that nothing of theirs is taken for mark
 from collections.abc import Iterable, Iterator
 
 from analysis.case_model import CaseStudy, Stage, TaskResult, Try, TurningPoint
+from rl_bench.counts import plural
 
 MAX_WORDS = 200
 NARRATIVE_NOTE = (
@@ -251,11 +252,12 @@ def _unused(study: CaseStudy) -> list[str]:
     if unused.after_last_s is not None:
         lines.append(f"{clock(unused.after_last_s)} of work after the last submission")
     if unused.submissions is not None:
-        lines.append(f"{unused.submissions} submissions")
+        lines.append(plural(unused.submissions, "submission"))
     if unused.driver_usd is not None:
         lines.append(f"${unused.driver_usd:.2f} of the driver's budget")
     if unused.revisions_after_last:
-        lines.append(f"{unused.revisions_after_last} revisions of the code after the last one")
+        revisions = plural(unused.revisions_after_last, "revision")
+        lines.append(f"{revisions} of the code after the last one")
     if unused.written_not_run:
         lines.append(f"written and not seen to run: {', '.join(unused.written_not_run)}")
     return lines

@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace) -> int:
     from analysis.html.progress import Steps
     from analysis.html.site import write_site
     from analysis.results import load
-    from rl_bench.run_table import plural
+    from rl_bench.counts import plural
 
     results = load(folders)
     with Steps() as steps:

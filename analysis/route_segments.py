@@ -6,6 +6,7 @@ from dataclasses import replace
 from analysis.route_material import RunMaterial
 from analysis.route_model import RouteKind, Segment, Span
 from analysis.run_tables import Row
+from rl_bench.counts import plural
 from rl_bench.events import Evidence
 
 MIN_GAP_S = 60.0
@@ -117,7 +118,7 @@ def _diagnoses(segments: Sequence[Segment], material: RunMaterial) -> list[Segme
                     began_s=at_s,
                     ended_s=began_s,
                     confidence=1.0,
-                    evidence=(Evidence(source="trace", quote=f"{len(inside)} commands"),),
+                    evidence=(Evidence(source="trace", quote=plural(len(inside), "command")),),
                 )
             )
         at_s = max(at_s, ended_s)

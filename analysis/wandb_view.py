@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from analysis.errors import ResultsError
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from rl_bench.counts import plural
 from rl_bench.errors import SinkError
 
 if TYPE_CHECKING:
@@ -153,7 +154,10 @@ def _fill(run: "wandb.Run", job: _Job) -> list[str]:
     pages = wandb_run.pages_of(job.results, run, job.args.entity)
     tables, plots = sheets(job.results, job.comparison, pages), charts(job.comparison)
     wandb_run.log_all(run, sheets=tables, charts=plots, summary=headline(job.comparison))
-    lines = [f"{len(tables)} tables, {len(plots)} charts, {len(pages.ids)} runs with W&B pages"]
+    runs = plural(len(pages.ids), "run")
+    lines = [
+        f"{plural(len(tables), 'table')}, {plural(len(plots), 'chart')}, {runs} with W&B pages"
+    ]
     if pages.ids and not pages.links:
         lines.append("these runs are named, not linked: --entity tells whose they are")
     if job.report is not None:

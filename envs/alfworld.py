@@ -196,7 +196,7 @@ class ALFWorldEnv(gymnasium.Env[str, str]):
             return games[int(self.np_random.integers(len(games)))]
         index = int(options["episode"])
         if not 0 <= index < len(games):
-            raise EnvironmentBroken(f"episode {index}: {self._split} has {len(games)} games")
+            raise EnvironmentBroken(f"episode {index}: {self._split} has 0 to {len(games) - 1}")
         return games[index]
 
     def _info(self) -> dict[str, Any]:

@@ -209,7 +209,7 @@ class DeepSearchQAEnv(gymnasium.Env[str, str]):
             return rows[int(self.np_random.integers(len(rows)))]
         index = int(options["episode"])
         if not 0 <= index < len(rows):
-            raise EnvironmentBroken(f"episode {index}: {path} has {len(rows)} rows")
+            raise EnvironmentBroken(f"episode {index}: {path} has 0 to {len(rows) - 1}")
         return rows[index]
 
     def _folder(self) -> Path:

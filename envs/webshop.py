@@ -149,9 +149,7 @@ class WebShopEnv(gymnasium.Env[str, str]):
             return shop.draw_goal(float(self.np_random.random()))
         index = int(options["episode"])
         if not 0 <= index < len(shop.goals):
-            raise EnvironmentBroken(
-                f"episode {index} is not one of the split's {len(shop.goals)} goals"
-            )
+            raise EnvironmentBroken(f"episode {index}: the split has 0 to {len(shop.goals) - 1}")
         return shop.goals[index]
 
     def _info(self, session: Session) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rl_bench.agent_view import BREACH, DriverUse
 from rl_bench.audit.rules import Rule
+from rl_bench.counts import plural
 from rl_bench.events import ModeVerdict, RunEnd
-from rl_bench.run_table import Column, PlannedRun, numbers, plural
+from rl_bench.run_table import Column, PlannedRun, numbers
 from rl_bench.run_view import RunView
 
 AT_LEAST = "+"

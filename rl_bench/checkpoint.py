@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_bench.checkpoint_files import MAX_JSON_BYTES, check_bounds, checkpoint_files, is_content
+from rl_bench.counts import plural
 from rl_bench.errors import SubmissionError
 from rl_bench.safetensors_header import TensorSpec, check_headers_length, read_tensor_specs
 
@@ -390,7 +391,7 @@ def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
         some = ", ".join((missing or extra)[:3])
         verb = "lacks" if missing else "holds"
         raise SubmissionError(
-            f"the checkpoint {verb} {len(missing or extra)} tensors that the base model "
+            f"the checkpoint {verb} {plural(len(missing or extra), 'tensor')} that the base model "
             f"{'has' if missing else 'lacks'}: {some}",
             cure=_MERGE if any("lora" in name for name in extra) else _FULL_SAVE,
             reason="tensor_names",

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rl_bench.counts import plural
+
 WARN_BYTES = 1024**3
 STOP_BYTES = 16 * 1024**2
 WARN_FILES = 20_000
@@ -51,7 +53,7 @@ class DiskWatch:
         num_files = _room_for_files(self._folder)
         words = f"the disk of {self._folder} has {free / 1024**2:.0f} MiB free"
         if num_files < WARN_FILES:
-            words += f" and room for {num_files:.0f} files"
+            words += f" and room for {plural(int(num_files), 'file')}"
         if free < STOP_BYTES or num_files < STOP_FILES:
             self.problem = f"{words}: free some space and give the same command again"
         elif (free < WARN_BYTES or num_files < WARN_FILES) and not self._warned:

@@ -19,6 +19,7 @@ from dataclasses import asdict, replace
 from rl_bench import __version__
 from rl_bench.checks import Check, Verdict
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from rl_bench.counts import plural
 from rl_bench.plugins import plugin_checks
 
 BUILT_IN = "quickstart"
@@ -79,9 +80,8 @@ def _examine(*, deep: bool, as_json: bool) -> int:
 
         console = make_console()
         console.print(checks_table(checks))
-        plural = "check" if num_failed == 1 else "checks"
         console.print(
-            f"{num_failed} {plural} failed: mend that before `make quickstart`."
+            f"{plural(num_failed, 'check')} failed: mend that before `make quickstart`."
             if num_failed
             else "The built-in experiments can run here.",
             style="red" if num_failed else "green",

@@ -10,6 +10,7 @@ from rich.status import Status
 from rich.text import Text
 
 from rl_bench.context_fit import context_remark
+from rl_bench.counts import plural
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading_status import GradingStatus
@@ -97,7 +98,7 @@ class EvaluationProgress:
     def line(self) -> str:
         """``1 of 2 tasks done · grading alfworld 1:23 (57 of 134 episodes) · elapsed 2:00``."""
         now = self._clock()
-        parts = [f"{len(self._tasks) - len(self._open)} of {len(self._tasks)} tasks done"]
+        parts = [f"{len(self._tasks) - len(self._open)} of {plural(len(self._tasks), 'task')} done"]
         running = [task for task in self._open if task in self._since]
         times = [
             f"{task} {duration(now - self._since[task])}{self._counts.get(task, '')}"

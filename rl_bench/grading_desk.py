@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from rl_bench.clock import RunClock
 from rl_bench.config import RunSpec, TaskConfig
+from rl_bench.counts import plural
 from rl_bench.errors import GraderError, LedgerError, SubmissionError, WorkspaceError
 from rl_bench.events import (
     BaselineGraded,
@@ -262,7 +263,7 @@ class GradingDesk:
         limit = self._spec.budget.max_submissions
         if limit is not None and self.num_submissions >= limit:
             raise SubmissionError(
-                f"all {limit} submissions of this run are used",
+                f"this run was given {plural(limit, 'submission')}, and no more",
                 cure="submit content that was submitted before, to read its score again",
                 reason="max_submissions",
                 status=429,

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rl_bench.counts import plural
+
 OnItem = Callable[[], None]
 """Called once for each item that is done."""
 
@@ -47,8 +49,10 @@ class GradingStatus:
 
     def __str__(self) -> str:
         """``57 of 134 episodes``, ``judging 310 of 805``, ``loading``."""
-        count = f"{self.done} of {self.total}"
-        words = f"{count} episodes" if self.phase is Phase.PLAYING else f"{self.phase} {count}"
+        if self.phase is Phase.PLAYING:
+            words = f"{self.done} of {plural(self.total, 'episode')}"
+        else:
+            words = f"{self.phase} {self.done} of {self.total}"
         times = f", time {self.repeat + 1} of {self.num_repeats}" if self.num_repeats > 1 else ""
         return (words if self.total else self.phase.value) + times
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from rl_bench.config import RunSpec
+from rl_bench.counts import plural
 from rl_bench.tasks.base import Task
 
 MAX_PROMPT_BYTES = 100_000
@@ -128,8 +129,9 @@ def go_on(*, remaining_s: float) -> str:
 
 def _rules(spec: RunSpec) -> str:
     budget = spec.budget
+    verb = "is" if budget.max_submissions == 1 else "are"
     limit = (
-        f"At most {budget.max_submissions} submissions are graded."
+        f"At most {plural(budget.max_submissions, 'submission')} {verb} graded."
         if budget.max_submissions
         else "The number of submissions is not limited."
     )

@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol, Self
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rl_bench.counts import plural
 from rl_bench.errors import LedgerError
 from rl_bench.events import (
     ENTRY,
@@ -125,7 +126,7 @@ class Ledger:
         if tail.torn:
             excerpt = tail.torn[:200].decode("utf-8", errors="replace")
             log.warning("%s: cut off a torn last line of %d bytes", path, len(tail.torn))
-            message = f"cut off {len(tail.torn)} bytes of an unfinished line: {excerpt}"
+            message = f"cut off {plural(len(tail.torn), 'byte')} of an unfinished line: {excerpt}"
             self.append(Note(level="warning", topic=TORN_TOPIC, message=message))
 
     def append(self, event: Event) -> Entry:

@@ -21,6 +21,7 @@ import yaml
 from rl_bench.agents.program import MIN_NODE, check_program, find_node
 from rl_bench.compose import compose_agent
 from rl_bench.config import AgentConfig, PathsConfig
+from rl_bench.counts import plural
 from rl_bench.data.catalogue import CATALOGUE
 from rl_bench.data.inventory import first_match, whole
 from rl_bench.errors import PreflightError
@@ -66,7 +67,7 @@ def engine_and_lock_checks(
         return
     ((engine, kind),) = found.items()
     gpus = num_local_gpus() if num_gpus is None else num_gpus
-    idle = f"{gpus} GPUs that it cannot use" if gpus and kind == "cpu" else ""
+    idle = f"{plural(gpus, 'GPU')} that it cannot use" if gpus and kind == "cpu" else ""
     shown = f"{engine} {installed[engine]}"
     yield _check("vllm", shown, lacking=idle, cure="rm -rf .venv, then `make install KIND=gpu`")
     lock = locks / f"{kind}.lock"
@@ -229,7 +230,7 @@ def data_checks(data: Path) -> Iterator[Check]:
         paths = [file.path for file in dataset.files if whole(file, data) is None]
         part = [file.path for file in dataset.files if first_match(data, file.parts)]
         num = len(dataset.files)
-        there = f"{num - len(paths)} of {num} files in {data}"
+        there = f"{num - len(paths)} of {plural(num, 'file')} in {data}"
         yield _check(
             f"data {dataset.name}",
             there,

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_bench.config import Experiment, RunSpec
+from rl_bench.counts import plural
 from rl_bench.plan import run_id, undrivable_pairs
 from rl_bench.preflight import Check, Verdict, num_local_cpus, num_local_gpus
 
@@ -47,20 +48,19 @@ def show_plan(
     if dropped:
         shown = ", ".join(f"{agent} x {driver}" for agent, driver in dropped[:4])
         more = f", and {len(dropped) - 4} more" if len(dropped) > 4 else ""
-        console.print(f"Left out, no API in common: {len(dropped)} pairs ({shown}{more})")
+        console.print(f"Left out, no API in common: {plural(len(dropped), 'pair')} ({shown}{more})")
     console.print(_cost_table(experiment, plan))
     console.print(checks_table(checks))
     show_refusal(checks, console=console)
-    plural = "run" if len(plan) == 1 else "runs"
-    console.print(f"dry run, nothing started: {len(plan)} {plural}")
+    console.print(f"dry run, nothing started: {plural(len(plan), 'run')}")
 
 
 def show_refusal(checks: Sequence[Check], *, console: Console) -> None:
     """Says that a start would be refused, if it would."""
     num_failed = sum(check.verdict is Verdict.FAILED for check in checks)
     if num_failed:
-        plural = "check" if num_failed == 1 else "checks"
-        console.print(f"A start would be refused: {num_failed} {plural} failed.", style="red")
+        what = plural(num_failed, "check")
+        console.print(f"A start would be refused: {what} failed.", style="red")
 
 
 def make_console() -> Console:
@@ -147,11 +147,12 @@ def _duration(hours: float) -> str:
 def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
     cluster, grader, total = experiment.cluster, experiment.grader, cost(experiment, plan)
     table = _table("resources", "")
-    table.add_row("each run", f"{cluster.cpus_per_run:g} CPUs, {cluster.gpus_per_run:g} GPUs")
+    gpus = plural(cluster.gpus_per_run, "GPU")
+    table.add_row("each run", f"{plural(cluster.cpus_per_run, 'CPU')}, {gpus}")
     table.add_row(
         "graders",
-        f"{grader.num_graders} x {grader.gpus_per_grader} GPUs, "
-        f"{grader.num_rollout_workers} rollout workers",
+        f"{grader.num_graders} x {plural(grader.gpus_per_grader, 'GPU')}, "
+        f"{plural(grader.num_rollout_workers, 'rollout worker')}",
     )
     parallel = "as the cluster allows" if total.num_parallel is None else f"{total.num_parallel}"
     table.add_row("runs at once, at most", parallel)

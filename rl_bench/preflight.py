@@ -33,6 +33,7 @@ from rl_bench.config import (
     RunSpec,
     TaskConfig,
 )
+from rl_bench.counts import plural
 from rl_bench.drivers.session import load_session
 from rl_bench.errors import MissingDataError, PreflightError, RlBenchError, fault_of
 from rl_bench.gateway.check import check_driver, doubtful_version
@@ -298,7 +299,7 @@ def _address_verdict(
 def _check_driver(driver: DriverConfig, budget: BudgetConfig) -> str:
     if driver.kind == "scripted":
         session = load_session(driver.session)
-        return f"scripted: {driver.session}, {len(session.steps)} steps"
+        return f"scripted: {driver.session}, {plural(len(session.steps), 'step')}"
     return check_driver(driver, budget=budget)
 
 
@@ -455,7 +456,7 @@ def _progress(plan: Sequence[RunSpec], *, paths: SweepPaths) -> str:
     if len(plan) > MAX_COUNTED_RUNS:
         return "resumes"
     num = sum(_has_finished(paths.run(run_id(spec)).ledger) for spec in plan)
-    text = f"{num} of {len(plan)} runs finished"
+    text = f"{num} of {plural(len(plan), 'run')} finished"
     return text if num == len(plan) else f"resumes, {text}"
 
 

@@ -27,6 +27,7 @@ from rl_bench.agent_lines import (
     trouble_lines,
     usd,
 )
+from rl_bench.counts import plural
 from rl_bench.events import RunState
 from rl_bench.grading_status import GradingStatus
 from rl_bench.lines import StampedLines
@@ -42,7 +43,6 @@ from rl_bench.run_table import (
     gain_words,
     number,
     numbers,
-    plural,
     state_words,
     table_text,
     task_views,
@@ -74,7 +74,7 @@ def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: dat
     invalid = sum(view.is_invalid for view in final)
     cost = total_cost(known)
     parts = [
-        f"{len(final)}/{len(plan)} runs finished",
+        f"{len(final)}/{plural(len(plan), 'run')} finished",
         f"{len(active)} active",
         f"{len(plan) - len(known)} waiting",
         plural(sum(view.num_submissions for view in known), "submission"),
@@ -395,6 +395,6 @@ def _baseline_remarks(task: TaskView) -> str:
     remarks = [task.baseline_failure or task.baseline_missing, task.baseline_outgrown]
     if task.noise_floor is not None:
         times = len(task.baseline_scores)
-        remarks.append(f"noise floor {number(task.noise_floor)} from {times} gradings")
+        remarks.append(f"noise floor {number(task.noise_floor)} from {plural(times, 'grading')}")
     text = ", ".join(filter(None, remarks))
     return f" ({text})" if text else ""

@@ -26,6 +26,7 @@ from rl_bench.agents.stream_watch import StreamWatch
 from rl_bench.audit.audit import audit_run
 from rl_bench.clock import RunClock
 from rl_bench.config import AuditConfig, KeepModels, RunSpec
+from rl_bench.counts import plural
 from rl_bench.disk_watch import DiskWatch
 from rl_bench.driver_link import DriverLink, open_driver
 from rl_bench.errors import DriverError, LedgerError, RlBenchError, SandboxError
@@ -247,7 +248,8 @@ class Run:
         tasks = [make_task(task, cache=self._cache) for task in spec.tasks]
         left = end_earlier(self._paths.workspace.resolve())
         if left.num_ended:
-            message = f"ended {left.num_ended} processes that an earlier attempt's agent had left"
+            num_left = plural(left.num_ended, "process", "processes")
+            message = f"ended {num_left} that an earlier attempt's agent had left"
             ledger.append(Note(level="info", topic="leftovers", message=message))
         workspace = Workspace.create(self._paths, spec, tasks=tasks, base_model=self._base_model)
         if is_replay(spec.agent):
@@ -322,7 +324,8 @@ class Run:
         if disk.look():
             return Ending(RunEnd.INFRA_ERROR, disk.problem)
         if ungraded:
-            return Ending(RunEnd.INFRA_ERROR, f"{len(ungraded)} submissions could not be graded")
+            what = plural(len(ungraded), "submission")
+            return Ending(RunEnd.INFRA_ERROR, f"{what} could not be graded")
         ending = self._ending(exit_, driver, num_submissions=desk.num_submissions)
         return self._audited(ledger, ending, tasks=tasks)
 

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from rl_bench.config import RunSpec
+from rl_bench.counts import plural
 from rl_bench.events import RunState
 from rl_bench.run_view import RunView
 from rl_bench.task_view import TaskView
@@ -179,11 +180,6 @@ def gain_words(view: RunView | TaskView) -> str:
 
 def _marked(cell: str, view: RunView | None) -> str:
     return cell + (INVALID if view is not None and view.is_invalid else "")
-
-
-def plural(num: int, noun: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{num} {noun}" if num == 1 else f"{num} {noun}s"
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from rl_bench.counts import plural
 from rl_bench.errors import SubmissionError
 
 MAX_HEADER_BYTES = 32 * 1024 * 1024
@@ -70,7 +71,7 @@ def read_tensor_specs(file: Path) -> Mapping[str, TensorSpec]:
     with file.open("rb") as stream:
         prefix = stream.read(PREFIX_BYTES)
         if len(prefix) < PREFIX_BYTES:
-            raise _truncated(file, f"it has {size} bytes, too few for a header")
+            raise _truncated(file, f"it has {plural(size, 'byte')}, too few for a header")
         length = header_length(prefix)
         if length > MAX_HEADER_BYTES:
             raise _malformed(file, f"its header claims {length} bytes, of {MAX_HEADER_BYTES}")

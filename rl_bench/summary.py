@@ -30,6 +30,7 @@ from rl_bench.agent_lines import (
 )
 from rl_bench.agent_view import BREACH
 from rl_bench.config import SinkConfig
+from rl_bench.counts import plural
 from rl_bench.lines import print_line, printable
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import (
@@ -44,7 +45,6 @@ from rl_bench.run_table import (
     gain,
     number,
     numbers,
-    plural,
     state_words,
     table_text,
     task_views,

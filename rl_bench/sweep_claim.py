@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from pydantic import JsonValue, ValidationError
 
 from rl_bench.config import Experiment, Frozen, RunSpec
+from rl_bench.counts import plural
 from rl_bench.errors import PreflightError, SweepConflictError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
@@ -193,7 +194,9 @@ def _differences(before: SweepRecord, now: SweepRecord) -> list[str]:
         if old.get(key) != new.get(key)
     ]
     if not lines and before.run_ids != now.run_ids:
-        lines = [f"plan: {len(before.run_ids)} runs before, {len(now.run_ids)} now, other ids"]
+        lines = [
+            f"plan: {plural(len(before.run_ids), 'run')} before, {len(now.run_ids)} now, other ids"
+        ]
     extra = len(lines) - MAX_SHOWN
     return [*lines[:MAX_SHOWN], *([f"and {extra} more"] if extra > 0 else [])]
 

@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from analysis.html.words import clock, number
 from analysis.run_tables import Row
+from rl_bench.counts import plural
 
 WIDTH, HEIGHT = 720.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 14.0, 34.0
@@ -134,7 +135,7 @@ def curve(submissions: Sequence[Row], *, task: str, baseline: float | None, end_
 
 
 def _summary(task: str, baseline: float | None, best: float | None, marks: Sequence[Mark]) -> str:
-    scores = f"{len(marks)} {'score' if len(marks) == 1 else 'scores'}"
+    scores = plural(len(marks), "score")
     return f"{task}: base model {number(baseline)}, {scores}, best valid {number(best)}"
 
 

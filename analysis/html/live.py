@@ -16,9 +16,9 @@ from analysis.ledgers import planned_ids, sweeps_in
 from analysis.results import Results
 from rl_bench.command_line import say
 from rl_bench.config import SinkConfig
+from rl_bench.counts import plural
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
-from rl_bench.run_table import plural
 from rl_bench.sinks.parquet import ParquetSink
 
 

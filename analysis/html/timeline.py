@@ -13,6 +13,7 @@ from datetime import datetime
 
 from analysis.html.words import clock, count, cut, duration, first_line, number, size
 from analysis.run_tables import Row, RunRows
+from rl_bench.counts import plural
 
 MAX_MOMENTS = 1_500
 MAX_TEXT = 4_000
@@ -315,7 +316,7 @@ def _of_revisions(revisions: Sequence[Row], begin: datetime | None) -> Iterator[
     for row in revisions:
         paths = row["changed"]
         named = ", ".join(paths[:3]) + (", …" if row["num_changed"] > 3 else "")
-        words = f"{count(row['num_changed'])} of {count(row['num_files'])} files changed"
+        words = f"{count(row['num_changed'])} of {plural(row['num_files'], 'file')} changed"
         yield Moment(
             at_s=_since(row["time"], begin),
             seq=row["seq"],

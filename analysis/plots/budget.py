@@ -7,7 +7,8 @@ from analysis.comparisons.budget import HOURS, curves_by_stack
 from analysis.comparisons.compare import Comparison
 from analysis.comparisons.words import of_group, slug, task_title
 from analysis.plots.style import Palette, Plot, Theme, legend_height, title
-from analysis.plots.words import number_of, points
+from analysis.plots.words import points
+from rl_bench.counts import plural
 
 
 def trajectories(
@@ -73,7 +74,7 @@ def trajectories(
         title=f"Best so far on {task_title(task)}: {model}, mode {mode}",
         alt=(
             f"Best score so far on {task_title(task)} over the budget of "
-            f"{number_of(len(stacks), 'stack')} ({number_of(num_runs, 'run')}), {model}, mode "
+            f"{plural(len(stacks), 'stack')} ({plural(num_runs, 'run')}), {model}, mode "
             f"{mode}. {best} ends highest at {ends[best]:.1f} percent"
             + (f"; the base model has {base:.1f}." if isinstance(base, float) else ".")
         ),
@@ -130,7 +131,7 @@ def budget_curves(comparison: Comparison, palette: Palette, model: str, mode: st
         name=slug("budget", model, mode),
         title=f"Score against budget: {model}, mode {mode}",
         alt=(
-            f"Mean gain over tasks against hours of budget of {number_of(len(stacks), 'stack')}, "
+            f"Mean gain over tasks against hours of budget of {plural(len(stacks), 'stack')}, "
             f"{model}, mode {mode}. {best} ends highest at {points(ends[best])}, having "
             f"{points(halves[best])} at half the budget."
         ),

@@ -7,7 +7,8 @@ from analysis.comparisons.compare import Comparison
 from analysis.comparisons.factors import MODE_ORDER, Factor
 from analysis.comparisons.words import of_group, slug, task_sort, task_title
 from analysis.plots.style import Palette, Plot, Theme, legend_height, title
-from analysis.plots.words import clipped, number_of, points
+from analysis.plots.words import clipped, points
+from rl_bench.counts import plural
 
 
 def slopes(comparison: Comparison, model: str, mode: str, vary: Factor) -> Plot | None:
@@ -71,7 +72,7 @@ def slopes(comparison: Comparison, model: str, mode: str, vary: Factor) -> Plot 
         name=slug("driver-slopes" if vary == "driver" else "scaffold-slopes", model, mode),
         title=f"Gains by {what}: {model}, mode {mode}",
         alt=(
-            f"Gains by {what}, {number_of(len(tasks), 'task')}, {model}, mode {mode}. Widest "
+            f"Gains by {what}, {plural(len(tasks), 'task')}, {model}, mode {mode}. Widest "
             f"spread: {widest['spread']:.1f} points within {widest['held']} on "
             f"{task_title(widest['task'])}, from {widest['lowest']} "
             f"({points(widest['low_gain'])}) to {widest['highest']} "
@@ -126,7 +127,7 @@ def mode_spread(comparison: Comparison, model: str) -> Plot | None:
         name=slug("modes", model),
         title=f"Scores by mode and task: {model}",
         alt=(
-            f"Scores by mode on {number_of(len(tasks), 'task')}, {model}. Widest spread: "
+            f"Scores by mode on {plural(len(tasks), 'task')}, {model}. Widest spread: "
             f"{widest['spread']:.1f} points on {task_title(widest['task'])}, from "
             f"{widest['lowest']} ({widest['low_score']:.1f}) to {widest['highest']} "
             f"({widest['high_score']:.1f})."

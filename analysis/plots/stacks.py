@@ -11,8 +11,9 @@ from matplotlib.ticker import LogLocator, NullLocator
 from analysis.comparisons.compare import Comparison
 from analysis.comparisons.words import of_group, slug, task_sort, task_title
 from analysis.plots.style import Palette, Plot, Theme, legend_height, title
-from analysis.plots.words import clipped, number_of, points, short_number, signed
+from analysis.plots.words import clipped, points, short_number, signed
 from analysis.tables import DASH, NOISE
+from rl_bench.counts import plural
 
 ROW_IN = 0.3
 MAX_DOTS = 200
@@ -53,9 +54,9 @@ def gains_heatmap(comparison: Comparison, model: str, mode: str) -> Plot | None:
     top, low = _extreme(cells, "max"), _extreme(cells, "min")
     missing = int(np.isnan(values).sum())
     alt = (
-        f"Heat map of mean gains in points of {number_of(len(stacks), 'stack')} on "
-        f"{number_of(len(tasks), 'task')}, {model}, mode {mode}. Highest: {top}; lowest: {low}."
-        + (f" {number_of(missing, 'cell')} without a gain." if missing else "")
+        f"Heat map of mean gains in points of {plural(len(stacks), 'stack')} on "
+        f"{plural(len(tasks), 'task')}, {model}, mode {mode}. Highest: {top}; lowest: {low}."
+        + (f" {plural(missing, 'cell')} without a gain." if missing else "")
     )
     return Plot(
         name=slug("gains", model, mode),
@@ -117,7 +118,7 @@ def dots(comparison: Comparison, palette: Palette, model: str, mode: str, task: 
         name=slug("dots", model, mode, task),
         title=f"Gains on {task_title(task)} by stack: {model}, mode {mode}",
         alt=(
-            f"Gains on {task_title(task)} of {number_of(len(rows), 'stack')} with intervals, "
+            f"Gains on {task_title(task)} of {plural(len(rows), 'stack')} with intervals, "
             f"{model}, mode {mode}: from {points(rows[0]['gain'])} ({rows[0]['stack']}) to "
             f"{points(best['gain'])} ({best['stack']})."
         ),
@@ -162,7 +163,7 @@ def static_against_interactive(
         name=slug("static-interactive", model, mode),
         title=f"Static against interactive gains: {model}, mode {mode}",
         alt=(
-            f"Mean gains of {number_of(len(rows), 'stack')} on static against interactive tasks, "
+            f"Mean gains of {plural(len(rows), 'stack')} on static against interactive tasks, "
             f"{model}, mode {mode}; Spearman's correlation: {words}."
         ),
         height_in=3.2 + legend_height(len(stacks)),
@@ -216,7 +217,7 @@ def score_against_cost(
         name=slug("cost", model, mode),
         title=f"Gain against cost: {model}, mode {mode}",
         alt=(
-            f"Gain against the driver's cost a run, {number_of(len(rows), 'cell')} (stack and "
+            f"Gain against the driver's cost a run, {plural(len(rows), 'cell')} (stack and "
             f"task), from ${rows[0]['cost_usd']:.2f} to ${rows[-1]['cost_usd']:.2f}; {best}."
         ),
         height_in=3.1 + legend_height(len(stacks)),
@@ -269,9 +270,9 @@ def usage(comparison: Comparison, palette: Palette, model: str, mode: str) -> Pl
         title=f"Tokens and cost by hour: {model}, mode {mode}",
         alt=(
             f"The driver's tokens{' and cost' if has_cost else ''} by hour of "
-            f"{number_of(len(stacks), 'stack')}, {model}, mode {mode}; "
+            f"{plural(len(stacks), 'stack')}, {model}, mode {mode}; "
             f"{short_number(float(tokens.sum()))} tokens in all over "
-            f"{number_of(int(found['hour'].max() or 0) + 1, 'hour')}."  # type: ignore[arg-type]
+            f"{plural(int(found['hour'].max() or 0) + 1, 'hour')}."  # type: ignore[arg-type]
         ),
         height_in=(4.4 if has_cost else 2.8) + legend_height(len(stacks)),
         draw=draw,

@@ -21,11 +21,6 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def number_of(num: int, noun: str) -> str:
-    """``1 run``, ``3 runs``."""
-    return f"{num:,} {noun}" if num == 1 else f"{num:,} {noun}s"
-
-
 def short_number(value: float) -> str:
     """``1.2M``, ``34k``."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

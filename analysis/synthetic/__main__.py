@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.synthetic.sweep import write_sweep
+from rl_bench.counts import plural
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,7 +28,9 @@ def main(argv: Sequence[str]) -> int:
         write_sweep(args.out, runs=args.runs, seed=args.seed, items=args.items)
     except FileExistsError as error:
         parser.error(str(error))
-    sys.stdout.write(f"{args.runs} runs in {args.out}, {time.monotonic() - began:.1f} s\n")
+    sys.stdout.write(
+        f"{plural(args.runs, 'run')} in {args.out}, {time.monotonic() - began:.1f} s\n"
+    )
     return 0
 
 

@@ -109,7 +109,7 @@ def with_retries(attempt: Callable[[float], T], *, limits: HttpLimits, name: str
             pause = pause if error.after_s is None else max(error.after_s, 0.0)
             is_last = num_tried > limits.num_retries
             if is_last or time.monotonic() + pause >= deadline:
-                raise SearchFailed(f"{name}: {error} ({num_tried} attempts)") from error
+                raise SearchFailed(f"{name}: {error} (attempt {num_tried})") from error
             time.sleep(pause)
 
 

@@ -101,7 +101,7 @@ def read(path: str) -> str:
         others = [entry for entry in Path(path).iterdir() if not own.is_relative_to(entry)]
         if not others:
             raise OSError(errno.ENOENT, "empty")
-        return f"listed, {len(others)} entries"
+        return f"listed, {len(others)} {'entry' if len(others) == 1 else 'entries'}"
     with Path(path).open("rb") as file:
         return f"read, {len(file.read(64))} bytes"
 

@@ -21,12 +21,12 @@ from rl_bench.audit.references import check_references
 from rl_bench.audit.rules import RULES_VERSION
 from rl_bench.command_line import ended, prepare_process, say
 from rl_bench.compose import compose
+from rl_bench.counts import plural
 from rl_bench.errors import ConfigError
 from rl_bench.events import ModeAudited
 from rl_bench.judges.check import check_judge
 from rl_bench.paths import SweepPaths
 from rl_bench.plan_view import make_console
-from rl_bench.run_table import plural
 
 _HELP = f"""\
 usage: python -m rl_bench.audit RESULTS/SWEEP [--run ID] [--config-dir DIR] [audit.KEY=VALUE ...]

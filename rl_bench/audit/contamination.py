@@ -27,6 +27,7 @@ from rl_bench.audit.rules import (
 )
 from rl_bench.audit.sources import Version
 from rl_bench.config import DataSource, TaskConfig
+from rl_bench.counts import plural
 from rl_bench.errors import RlBenchError
 from rl_bench.events import Evidence, FindingMade
 from rl_bench.tasks.base import Task
@@ -149,7 +150,7 @@ def _finding(
             source="data",
             path=place.path,
             revision=place.revision,
-            quote=clip(f"{len(ids)} items: {', '.join(ids[:MAX_IDS])}"),
+            quote=clip(f"{plural(len(ids), 'item')}: {', '.join(ids[:MAX_IDS])}"),
         )
         for place, ids in ordered[:MAX_EVIDENCE]
     )

@@ -10,6 +10,7 @@ from rl_bench.audit.facts import ModuleFacts
 from rl_bench.audit.rules import MAX_EVIDENCE, RULES_VERSION, Rule, clip
 from rl_bench.audit.sources import Version
 from rl_bench.config import DriverConfig
+from rl_bench.counts import plural
 from rl_bench.events import DriverCall, DriverFailure, Entry, Evidence, FindingMade
 
 _CLIENTS = frozenset(
@@ -36,18 +37,18 @@ def other_models(entries: Sequence[Entry], driver: DriverConfig) -> list[Finding
             let_through = event.failure is not DriverFailure.REFUSED
             (answered if let_through else refused)[event.model] += 1
     found = []
-    for counted, verb in ((answered, "were let through"), (refused, "were refused")):
+    for counted, verb in ((answered, "let through"), (refused, "refused")):
         if counted:
+            calls = plural(counted.total(), "call")
             models = ", ".join(f"{name} ({num})" for name, num in counted.most_common(6))
             found.append(
                 FindingMade(
                     rule=Rule.OTHER_MODEL,
                     severity="warning" if counted is answered else "info",
                     rules_version=RULES_VERSION,
-                    summary=f"{counted.total()} calls for another model than {driver.model_id} "
-                    f"{verb}: {models}",
+                    summary=f"{calls} for another model than {driver.model_id} {verb}: {models}",
                     evidence=tuple(
-                        Evidence(source="request", quote=clip(f"{name}: {num} calls"))
+                        Evidence(source="request", quote=clip(f"{name}: {plural(num, 'call')}"))
                         for name, num in counted.most_common(MAX_EVIDENCE)
                     ),
                 )

@@ -13,6 +13,7 @@ from rl_bench.audit.frameworks import Family
 from rl_bench.audit.methods import Certainty, Methods, MethodSeen
 from rl_bench.audit.rules import MAX_EVIDENCE, RULES_VERSION
 from rl_bench.audit.submissions import Submission, best_of
+from rl_bench.counts import plural
 from rl_bench.events import Evidence, ModeAudited, ModeVerdict
 
 _REWARDED = (Family.RL, Family.PREFERENCE)
@@ -132,7 +133,8 @@ def _nothing_seen(methods: Methods, changed: Sequence[Submission]) -> _Judgement
         why = "no training was seen, and nothing was submitted that differs from the base"
         return _Judgement(ModeVerdict.CLEAN, why)
     maybe = methods.of(*_TRAINS, at_least=Certainty.MAYBE)
-    why = f"submissions changed the model, and how was not seen ({methods.num_programs} programs)"
+    seen = plural(methods.num_programs, "program")
+    why = f"submissions changed the model, and how was not seen ({seen})"
     return _Judgement(ModeVerdict.UNKNOWN, why, maybe)
 
 

@@ -9,6 +9,7 @@ from rl_bench.audit.problems import Problems
 from rl_bench.audit.rules import MAX_EVIDENCE, RULES_VERSION, Rule, clip
 from rl_bench.clone import open_regular
 from rl_bench.config import AgentConfig, Frozen
+from rl_bench.counts import plural
 from rl_bench.events import Evidence, FindingMade
 
 PROBE_MODULE = "rl_bench.agents.leak_probe"
@@ -49,7 +50,7 @@ def probe_findings(agent: AgentConfig, workspace: Path, problems: Problems) -> l
         problems.agents.append(f"{RESULT} cannot be read: {why}")
         return []
     leaks = [result for result in results if result.leaked]
-    summary = f"{len(leaks)} of {len(results)} attempts got through"
+    summary = f"{len(leaks)} of {plural(len(results), 'attempt')} got through"
     if leaks:
         more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
         summary += f": {'; '.join(leak.words for leak in leaks[:_SHOWN])}{more}"

@@ -19,6 +19,7 @@ from rl_bench.audit.executions import ToolCall
 from rl_bench.audit.rules import MAX_EVIDENCE, RULES_VERSION, Rule, clip
 from rl_bench.audit.sources import Version
 from rl_bench.config import Frozen, JudgeConfig, RunSpec
+from rl_bench.counts import plural
 from rl_bench.events import AgentEvent, Entry, Evidence, FindingMade
 from rl_bench.judges.base import JudgeReply, JudgeRequest, Votes
 from rl_bench.judges.pool import JudgePool
@@ -195,11 +196,12 @@ def _findings(votes: Votes[tuple[JudgedFinding, ...]], config: JudgeConfig) -> l
         for rule, claim in {claim.rule: claim for claim in vote}.items():
             claims[rule].append(claim)
     num = len(votes.values)
+    counted = f"{plural(num, 'vote')} of the judge {config.name}"
     found = [
         _made(
             f"judge_{rule}",
             "warning",
-            f"{len(several)} of {num} votes of the judge {config.name}: {clip(several[0].reason)}",
+            f"{len(several)} of {counted}: {clip(several[0].reason)}",
             [Evidence(source="judge", quote=clip(claim.quote)) for claim in several],
         )
         for rule, several in sorted(claims.items())
@@ -210,7 +212,7 @@ def _findings(votes: Votes[tuple[JudgedFinding, ...]], config: JudgeConfig) -> l
         for vote in votes.values
     ]
     unread = f", {len(votes.failures)} could not be read" if votes.failures else ""
-    summary = f"{num} votes of the judge {config.name} ({config.model_id}){unread}"
+    summary = f"{counted} ({config.model_id}){unread}"
     return [*found, _made(Rule.JUDGE_VOTES, "info", summary, kept)]
 
 

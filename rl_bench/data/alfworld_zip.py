@@ -11,6 +11,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from rl_bench.counts import plural
+
 TRAJECTORIES = "json_2.1.1_json.zip"
 GAME_FILE = "game.tw-pddl"
 TRAJ_FILE = "traj_data.json"
@@ -45,7 +47,7 @@ def unpack_split(downloads: Mapping[str, Path], target: Path, *, min_games: int 
             if (trial := _trial(name, split)) and f"{trial}/{TRAJ_FILE}" in told
         ]
         if len(trials) < wanted:
-            raise ValueError(f"{len(trials)} games of {split} found, {wanted} wanted")
+            raise ValueError(f"{plural(len(trials), 'game')} of {split} found, {wanted} wanted")
         for trial in trials:
             folder = target / trial.parent.name / trial.name
             folder.mkdir(parents=True)

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from rl_bench.counts import plural
+
 NUM_ROWS = 2000
 COLUMNS = ("instruction", "input", "output")
 
@@ -22,7 +24,7 @@ def write_first_rows(downloads: Mapping[str, Path], target: Path) -> None:
     [source] = downloads.values()
     table = pq.read_table(source, columns=list(COLUMNS)).slice(0, NUM_ROWS)
     if table.num_rows < NUM_ROWS:
-        raise ValueError(f"{table.num_rows} rows, {NUM_ROWS} wanted")
+        raise ValueError(f"{plural(table.num_rows, 'row')}, {NUM_ROWS} wanted")
     with target.open("w", encoding="utf-8") as out:
         for row in table.to_pylist():
             out.write(json.dumps({name: row[name] for name in COLUMNS}) + "\n")

@@ -17,6 +17,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from rl_bench.counts import plural
 from rl_bench.data.fetch import Report
 
 LINE_EVERY_S = 10.0
@@ -26,7 +27,7 @@ MB = 1e6
 def shown_size(num_bytes: int) -> str:
     """A size for people, e.g. ``4.2 MB``."""
     if num_bytes < 1000:
-        return f"{num_bytes} bytes"
+        return plural(num_bytes, "byte")
     return f"{num_bytes / MB:.1f} MB" if num_bytes >= MB / 10 else f"{num_bytes / 1e3:.1f} kB"
 
 

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 
+from rl_bench.counts import plural
 from rl_bench.endpoint.failures import AskError, FailureKind
 
 LOG = logging.getLogger(__name__)
@@ -83,9 +84,8 @@ class Gate:
             self._count(failure)
             if is_last and self._is_outage(asked_since):
                 silent_s = time.monotonic() - self._last_answer
-                reason = (
-                    f"outage: {self._num_unanswered} requests in {silent_s:.1f} s had no answer"
-                )
+                asked = plural(self._num_unanswered, "request")
+                reason = f"outage: {asked} in {silent_s:.1f} s had no answer"
                 self._close(
                     AskError(f"{reason}, the last: {failure.message}", kind=FailureKind.CLOSED)
                 )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from rl_bench.counts import plural
 from rl_bench.endpoint.client import FIRST_WAIT_S, wait_s
 from rl_bench.endpoint.failures import AskError, FailureKind
 from rl_bench.endpoint.gate import Gate
@@ -43,7 +44,7 @@ async def persist(
         if failure.kind is FailureKind.UNANSWERED and not is_last:
             await gate.sleep(wait_s(number, first_wait_s=first_wait_s))
     raise AskError(
-        f"after {num_retries + 1} attempts: {failure.message}",
+        f"after {plural(num_retries + 1, 'attempt')}: {failure.message}",
         cure=failure.cure,
         kind=failure.kind,
         status=failure.status,

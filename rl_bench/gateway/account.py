@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rl_bench.config import Api, DriverConfig
+from rl_bench.counts import plural
 from rl_bench.events import DriverCall, DriverFailure
 from rl_bench.gateway.call import Call
 
@@ -169,7 +170,8 @@ class Account:
 
     def _cap_reached(self) -> str:
         if self._max_calls is not None and self._sums["forwarded"] >= self._max_calls:
-            return f"{self._max_calls} calls of the language model were made (max_driver_calls)"
+            cap = plural(self._max_calls, "call")
+            return f"the cap of {cap} of the language model is reached (max_driver_calls)"
         if self._max_usd is not None and self._cost_usd >= self._max_usd:
             return f"{self._max_usd} US dollars were spent on the language model (max_driver_usd)"
         return ""

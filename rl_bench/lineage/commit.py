@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from rl_bench.config import Frozen
+from rl_bench.counts import plural
 from rl_bench.errors import WorkspaceError
 from rl_bench.lineage.code_files import Content, LeftOut
 
@@ -47,8 +48,8 @@ class CommitNote(Frozen):
     def message(self) -> bytes:
         """The commit's message."""
         of = "" if self.submission_id is None else f" {self.submission_id}"
-        files = "file" if self.num_changed == 1 else "files"
-        subject = f"{self.cause}{of}: {self.num_changed} {files} changed, {self.num_files} kept"
+        changed = plural(self.num_changed, "file")
+        subject = f"{self.cause}{of}: {changed} changed, {self.num_files} kept"
         return f"{subject}\n\n{self.model_dump_json(exclude_defaults=True)}\n".encode()
 
     @classmethod

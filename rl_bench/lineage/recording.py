@@ -26,6 +26,7 @@ from rl_bench.agents.replay.recording import (
     Recording,
 )
 from rl_bench.config import AgentConfig, RunSpec
+from rl_bench.counts import plural
 from rl_bench.errors import LedgerError, PreflightError
 from rl_bench.events import (
     AgentEvent,
@@ -90,7 +91,8 @@ def check_recording(spec: RunSpec) -> str:
         raise PreflightError(
             f"{run} has no code history", cure=f"Give a run whose folder holds {HISTORY}"
         )
-    held = f"{len(recording.commands)} commands, {len(recording.submissions)} submissions"
+    commands = plural(len(recording.commands), "command")
+    held = f"{commands}, {plural(len(recording.submissions), 'submission')}"
     differs = [
         f"{name} {now} where it was {before}"
         for name, before, now in (

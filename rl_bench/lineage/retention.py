@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rl_bench.config import KeepModels, RunSpec
+from rl_bench.counts import plural
 from rl_bench.events import Entry, Note, RunStarted, SubmissionAccepted
 from rl_bench.lineage.references import SnapshotReferences
 from rl_bench.scoreboard import Scoreboard
@@ -121,8 +122,8 @@ def _note(removed: Mapping[str, int], problems: list[str], of: Superfluous) -> N
     ]
     parts = []
     if removed:
-        size = sum(removed.values())
-        parts.append(f"removed {len(removed)} snapshots, {size:,} bytes: {', '.join(names)}")
+        what, size = plural(len(removed), "snapshot"), plural(sum(removed.values()), "byte")
+        parts.append(f"removed {what}, {size}: {', '.join(names)}")
     if problems:
         parts.append(f"could not be removed: {'; '.join(problems)}")
     level: Literal["info", "warning"] = "warning" if problems else "info"

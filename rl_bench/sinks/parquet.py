@@ -22,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from rl_bench.counts import plural
 from rl_bench.errors import LedgerError, RlBenchError, SinkError
 from rl_bench.ledger import read_ledger, sync_folder
 from rl_bench.paths import SweepPaths
@@ -290,7 +291,7 @@ def main(argv: Sequence[str]) -> int:
     except RlBenchError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{num_runs} runs\n")
+    sys.stdout.write(f"{plural(num_runs, 'run')}\n")
     return 0
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from rl_bench.config import JudgeConfig
+from rl_bench.counts import plural
 from rl_bench.engine.base import Completion, GenerationRequest
 from rl_bench.grading_status import Tally
 from rl_bench.judges.base import Judge
@@ -221,4 +222,6 @@ def _why_void(broken: Sequence[ItemOutcome], *, num_items: int) -> str:
     errors = Counter(str(item.detail["error"]) for item in broken if item.detail.get("error"))
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     example = f"; most often: {errors.most_common(1)[0][0][:300]}" if errors else ""
-    return f"{len(broken)} of {num_items} items could not be evaluated ({counted}){example}"
+    return (
+        f"{len(broken)} of {plural(num_items, 'item')} could not be evaluated ({counted}){example}"
+    )

@@ -147,7 +147,7 @@ def test_a_fleet_grows_is_known_to_a_new_pool_and_shrinks(make_scene: Callable[.
     assert scene.open(verdicts) == {"grader-0", "grader-1"}
 
     scene.until(lambda: len(scene.fleet.graders) == 1)
-    assert scene.said[-1] == "grader-1 had nothing to do and ends: 1 graders"
+    assert scene.said[-1] == "grader-1 had nothing to do and ends: 1 grader"
     assert scene.open(scene.submit("e")) == {"grader-0"}
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from analysis.comparisons.compare import Comparison, compare
 from analysis.plots.all_plots import all_plots, stack_palette
 from analysis.plots.style import LIGHT, MAX_SERIES, THEMES, Palette, Plot, Theme, save, save_all
-from analysis.plots.words import listed, number_of, points, short_number
+from analysis.plots.words import listed, points, short_number
 from analysis.results import load
 from tests.analysis.frames import Run, right, write
 
@@ -232,8 +232,6 @@ def test_words() -> None:
     assert points(-3.25) == "−3.2 points"
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert listed(["a"]) == "a"
-    assert number_of(1, "run") == "1 run"
-    assert number_of(2000, "run") == "2,000 runs"
     assert [short_number(value) for value in (12.0, 3400.0, 1.2e6, 5e9)] == [
         "12",
         "3.4k",

@@ -81,7 +81,7 @@ def test_a_damaged_ledger_is_told_and_the_others_go_on(
     out = capsys.readouterr().out
     assert "run s: ledger" in out
     assert "line 1 is damaged" in out
-    assert "0/1 runs finished" in out
+    assert "0/1 run finished" in out
 
 
 def test_a_report_beside_sweeps_is_none(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
-        assert any("0/1 runs finished" in line for line in lines)
+        assert any("0/1 run finished" in line for line in lines)
         told = len(scene.entries)
         scene.submit(1, 20, 61.5)
         scene.end(60, end=RunEnd.COMPLETED)
@@ -159,5 +159,5 @@ def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
         assert process.wait(30) == 0
         assert time.monotonic() - began < 30
     assert "words submission 1 scored 61.5 (best 61.5, gain +11.5)" in rest
-    assert "1/1 runs finished" in rest
+    assert "1/1 run finished" in rest
     assert "best less base, in points" in rest

@@ -149,7 +149,7 @@ def test_missing_data_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_episode_out_of_range_is_told(env: DeepSearchQAEnv) -> None:
-    with pytest.raises(EnvironmentBroken, match=r"episode 3: .*has 3 rows"):
+    with pytest.raises(EnvironmentBroken, match=r"episode 3: .*has 0 to 2"):
         env.reset(options={"episode": 3})
 
 

@@ -199,7 +199,7 @@ def test_weights_that_the_sweeps_rule_did_not_keep_are_no_loss(tmp_path: Path) -
     scene = AuditScene(tmp_path)
     scene.submit(1, digest="a" * 64)
     scene.submit(2, digest="b" * 64)
-    removed = f"removed 1 snapshots, 5 bytes: {'a' * 12} (submission 1)"
+    removed = f"removed 1 snapshot, 5 bytes: {'a' * 12} (submission 1)"
     scene.add(Note(level="info", topic="retention", message=removed))
     (found,) = scene.findings(scene.audit(), Rule.NOT_CHECKED)
     quotes = [piece.quote for piece in found.evidence]

@@ -303,4 +303,4 @@ def test_on_a_terminal_the_line_is_live() -> None:
     with EvaluationProgress(["a"], console=console) as progress:
         progress.begin("a")
         progress.tick()
-    assert "0 of 1 tasks done" in out.getvalue()
+    assert "0 of 1 task done" in out.getvalue()

@@ -180,7 +180,9 @@ def test_fifty_calls_at_once_do_not_overshoot_the_cap() -> None:
     failures = [call.failure for call in it.calls]
     assert failures.count(DriverFailure.CAPPED) == number - cap
     assert failures.count(None) == cap
-    assert it.capped == [f"{cap} calls of the language model were made (max_driver_calls)"]
+    assert it.capped == [
+        f"the cap of {cap} calls of the language model is reached (max_driver_calls)"
+    ]
     assert it.gateway.summary().is_capped
 
 

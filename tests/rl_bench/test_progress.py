@@ -176,7 +176,7 @@ def test_without_a_terminal_lines_are_plain_and_stamped(story: MakeStory) -> Non
             progress.update({"r": fold_all("r", run.entries)})
     lines = out.getvalue().splitlines()
     assert len(lines) == 3
-    assert "0/1 runs finished" in lines[0]
+    assert "0/1 run finished" in lines[0]
     assert lines[1].endswith("running")
     assert all(line[10] == "T" and line[19:21] == "Z " for line in lines)
     assert "\x1b" not in out.getvalue()
@@ -385,7 +385,7 @@ def test_sessions_findings_and_an_invalid_end_are_told(story: MakeStory) -> None
     assert told[4].endswith("; driver: 1 call, 100 tokens in, 10 out, $0.50")
     (line,) = (line for line in lines_of(run) if line.startswith("r "))
     assert {"90.0!", "+85.0!"} <= set(line.split())
-    assert "1/1 runs finished · 0 active · 0 waiting · 1 submission · 1 invalid" in text_of(
+    assert "1/1 run finished · 0 active · 0 waiting · 1 submission · 1 invalid" in text_of(
         second, [run]
     )
 

@@ -299,12 +299,12 @@ def test_the_check_names_what_is_missing(tmp_path: Path) -> None:
     (run / "code").mkdir()
     CodeHistory(run / "code", history=run / "code.git").record("change")
     spec = make_spec(agent=replay_agent(str(run)))
-    assert check_recording(spec) == "1 commands, 1 submissions"
+    assert check_recording(spec) == "1 command, 1 submission"
     with pytest.raises(PreflightError, match="not on gsm8k") as caught:
         check_recording(make_spec("gsm8k", agent=replay_agent(str(run))))
     assert "task=alfworld" in caught.value.cure
     other = spec.model_copy(update={"seed": 7})
-    assert check_recording(other).endswith("submissions; this run has seed 7 where it was 0")
+    assert check_recording(other).endswith("1 submission; this run has seed 7 where it was 0")
     # Before anything that only a run of the right task would have to mend.
     empty = write_ledger(tmp_path / "empty")
     with pytest.raises(PreflightError, match="not on gsm8k"):

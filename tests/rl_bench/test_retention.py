@@ -251,7 +251,7 @@ def test_a_long_run_keeps_its_disk_free_while_it_runs(tmp_path: Path) -> None:
         again = submit(scene, "output/20.0").json()
         assert (again["submission_id"], again["score"]) == (3, 20.0)
         notes = [event.message for event in scene.events(Note) if isinstance(event, Note)]
-        assert [note.split(",")[0] for note in notes] == ["removed 1 snapshots"] * 3
+        assert [note.split(",")[0] for note in notes] == ["removed 1 snapshot"] * 3
         assert len(scene.events(SubmissionAccepted)) == 5
 
 

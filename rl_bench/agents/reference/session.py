@@ -68,7 +68,7 @@ class Session:
             for demo in data.choose(of_task, num=demos, seed=self.job.seed)
         ]
         random.Random(self.job.seed).shuffle(chosen)  # noqa: S311  not for secrets
-        say(f"{stage}: {len(chosen)} demonstrations, {epochs:g} epochs")
+        say(f"{stage}: demonstrations {len(chosen)}, epochs {epochs:g}")
         settings = self.settings
         num_stages = settings.sft_stages if stage == "sft" else 1
         steps = supervised(
@@ -91,7 +91,7 @@ class Session:
     def _rows(self, demos: Sequence[Demo]) -> Sequence[Row]:
         made = make_rows(self.loaded.tokenizer, demos, max_length=self.max_length)
         if made.num_too_long:
-            say(f"{made.num_too_long} answers do not fit {self.max_length} tokens and are left out")
+            say(f"left out: answers that do not fit {self.max_length} tokens, {made.num_too_long}")
         if not made.rows:
             raise SettingsError(f"no demonstration fits the context of {self.max_length} tokens")
         return made.rows

@@ -206,9 +206,9 @@ class Replay:
             return f"{what} nothing in the record tells how to make: no command comes before it"
         last = f"; the last that failed: {failed[-1].command[:200]}" if failed else ""
         return (
-            f"{what} is not there after the {len(run)} recorded commands before it "
-            f"({len(failed)} failed, {cut} of which only the beginning is recorded were left out"
-            f"{last}); see output/replay.log"
+            f"{what} is not there after the recorded commands before it "
+            f"({len(run)}, {len(failed)} failed, {cut} of which only the beginning is recorded "
+            f"left out{last}); see output/replay.log"
         )
 
     def _within_noise(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from envs.protocol import ChatMessage
 from rl_bench.config import TaskConfig
+from rl_bench.counts import plural
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
 from rl_bench.errors import PreflightError
 from rl_bench.judges.base import Judged, JudgeUsage
@@ -119,7 +120,7 @@ class AlpacaEvalTask:
         if unknown and model.method is not LengthControl.LENGTH_ONLY:
             raise PreflightError(
                 f"task {self.name}: length control '{model.method.value}' knows no difficulty of "
-                f"{len(unknown)} instructions, among them number {unknown[0]}"
+                f"{plural(len(unknown), 'instruction')}, among them number {unknown[0]}"
             )
         if len(self.eval_rows) < MIN_ITEMS:
             raise PreflightError(

@@ -20,6 +20,7 @@ from filelock import FileLock
 from envs.answer_match import SET_ANSWER, SINGLE_ANSWER
 from envs.search.corpus import CORPUS_FILE
 from rl_bench.config import DataSource, TaskConfig
+from rl_bench.counts import plural
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
 from rl_bench.tasks.data_files import parse_json, read_text
 from rl_bench.tasks.deepsearchqa.generated import draw_questions
@@ -169,8 +170,9 @@ class DeepSearchQAData:
         if not rows or (num is not None and len(rows) < num):
             config = self._config
             held = "" if self.is_builtin else self._held(split)
+            left = plural(len(rows), f"{split} row")
             raise PreflightError(
-                f"task {config.name}: {len(rows)} {split} rows left{held}, {num or 'some'} wanted",
+                f"task {config.name}: {left} left{held}, {num or 'some'} wanted",
                 cure=self._cure(rows, split),
             )
         return rows[:num]

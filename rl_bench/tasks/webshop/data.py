@@ -19,6 +19,7 @@ from envs.webshop_goals import Goal, GoalKind
 from envs.webshop_nouns import AUTO, find_tagger
 from envs.webshop_shop import Shop, ShopSettings, Split, open_shop, write_shop
 from rl_bench.config import DataSource, Frozen, TaskConfig
+from rl_bench.counts import plural
 from rl_bench.errors import ConfigError, MissingDataError, PreflightError
 from rl_bench.tasks.checks import check_count, read_settings
 from rl_bench.tasks.made_once import make_once
@@ -96,8 +97,8 @@ class WebShopData:
         held_out = self.settings.num_held_out
         if config.num_eval is not None and config.num_eval > held_out:
             raise ConfigError(
-                f"task {config.name}: num_eval is {config.num_eval}, but {held_out} goals are "
-                "held out",
+                f"task {config.name}: num_eval is {config.num_eval}, more than the "
+                f"{plural(held_out, 'goal')} held out",
                 cure="Raise task.settings.num_held_out, or lower task.num_eval",
             )
 

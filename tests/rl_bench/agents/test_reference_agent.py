@@ -217,8 +217,8 @@ def test_every_kind_of_task_can_be_fine_tuned_on(tmp_path: Path, base: Path) -> 
     grader = ScriptedGrader([1.0] * 8, remaining_s=600.0)
     done = _run(workspace, base, grader, kind="humaneval")
     assert done.returncode == 0, done.stderr
-    assert "sft: 16 demonstrations" in done.stdout
-    assert "answers do not fit 700 tokens" in done.stdout
+    assert "sft: demonstrations 16" in done.stdout
+    assert "answers that do not fit 700 tokens" in done.stdout
     weights = {(folder / "model.safetensors").read_bytes() for folder in grader.submitted}
     assert len(grader.submitted) == 2 * len(tasks)
     assert len(weights) == 2

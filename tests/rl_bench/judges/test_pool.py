@@ -299,7 +299,7 @@ async def test_a_lost_vote_is_told_beside_the_others(judge: StandInJudge, tmp_pa
     config = judge.config(num_votes=3, num_retries=0, max_concurrency=1)
     async with opened(config, tmp_path) as pool:
         judged = await pool.ask([request(3)], parse=yes_or_no)
-    assert judged.votes == (Votes(values=(1.0, 1.0), failures=("after 1 attempts: empty answer",)),)
+    assert judged.votes == (Votes(values=(1.0, 1.0), failures=("after 1 attempt: empty answer",)),)
 
 
 async def test_the_cache_outlives_the_pool_and_tells_judges_apart(

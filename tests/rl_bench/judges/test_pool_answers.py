@@ -76,9 +76,9 @@ async def test_log_probabilities(judge: StandInJudge, tmp_path: Path, fault: Fau
 @pytest.mark.parametrize(
     ("first", "second", "reason"),
     [
-        (math.nan, -0.5, "after 1 attempts: the log-probability of 'm' is nan"),
-        (-0.5, math.inf, "after 1 attempts: the log-probability of 'M' is inf"),
-        (-math.inf, -math.inf, "after 1 attempts: no verdict: neither m nor M among"),
+        (math.nan, -0.5, "after 1 attempt: the log-probability of 'm' is nan"),
+        (-0.5, math.inf, "after 1 attempt: the log-probability of 'M' is inf"),
+        (-math.inf, -math.inf, "after 1 attempt: no verdict: neither m nor M among"),
         (-0.5, -math.inf, ""),
     ],
 )

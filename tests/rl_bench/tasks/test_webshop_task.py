@@ -200,7 +200,7 @@ def test_a_catalogue_whose_goals_do_not_fit_it_is_found_out(cache: Path, tmp_pat
     [
         ({"settings": {"colour": 1}}, ConfigError, "colour"),
         ({"settings": {"success_reward": 2}}, ConfigError, "success_reward"),
-        ({"num_eval": 21}, ConfigError, "20 goals are held out"),
+        ({"num_eval": 21}, ConfigError, "more than the 20 goals held out"),
         ({"source": DataSource.PATH}, ConfigError, "data_path"),
         ({"source": DataSource.PATH, "data_path": "/none"}, PreflightError, "no products"),
         ({"settings": {"tagger": "en_core_web_none"}}, PreflightError, "not installed"),
