@@ -21,16 +21,27 @@ MAX_COMMENT_BYTES = 64 * 1024
 """Of a file, from its beginning: so far its first comment is looked for."""
 
 
-def option_values(group: str) -> dict[str, Mapping[str, object]]:
-    """The keys of each option's file in a group of `conf/`, by the option's name."""
+def option_values(
+    group: str, *, config_dirs: Sequence[Path] | None = None
+) -> dict[str, Mapping[str, object]]:
+    """The keys of each option's file in a group, by the option's name; sorted in each folder.
+
+    Args:
+        group: Its name.
+        config_dirs: More folders beside `conf/` and plug-ins'; None: `conf/` alone.
+
+    Raises:
+        ConfigError: As `places`.
+    """
+    folders = [CONF_DIR] if config_dirs is None else places(config_dirs).values()
     found: dict[str, Mapping[str, object]] = {}
-    for path in _option_files(CONF_DIR / group):
+    for path in (path for folder in folders for path in _option_files(folder / group)):
         try:
             raw: object = yaml.safe_load(path.read_bytes())
         except (OSError, yaml.YAMLError):
             continue
         if isinstance(raw, dict):
-            found[path.stem] = raw
+            found.setdefault(path.stem, raw)
     return found
 
 

@@ -44,7 +44,14 @@ def loaded(module: str, *words: str, cache: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["rl_bench.sweep", "rl_bench.evaluate", "rl_bench.doctor", "analysis.report"]
+    "module",
+    [
+        "rl_bench.sweep",
+        "rl_bench.evaluate",
+        "rl_bench.doctor",
+        "rl_bench.agents",
+        "analysis.report",
+    ],
 )
 def test_help_is_read_from_files(module: str, tmp_path: Path) -> None:
     found = loaded(module, "--help", cache=tmp_path)

@@ -338,6 +338,21 @@ def test_help_names_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
         assert name in out
 
 
+def test_help_names_a_users_own_and_what_cannot_be_read_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "mine.yaml").write_text(OPTION)
+    (tmp_path / "agent" / "odd.yaml").write_text("package: [a\n")
+    (tmp_path / "agent" / "plain.yaml").write_text("name: plain\npackage: null\n")
+    assert command.main(["--help", "--config-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "  mine         1.2.3      npm told\n" in out
+    assert "odd" not in out
+    assert "plain" not in out
+    assert command.main(["--help", "--config-dir", str(tmp_path / "none")]) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("registry")
 def test_an_interrupted_installation_leaves_nothing(tmp_path: Path) -> None:
