@@ -14,6 +14,7 @@ import pytest
 
 from envs.plugins import PluginBroken, environment_makers, plugin_entries
 from envs.protocols import get_protocol
+from rl_bench.checks import Verdict
 from rl_bench.compose import compose
 from rl_bench.config import DataSource, SinkConfig, TaskConfig, WandbConfig
 from rl_bench.errors import ConfigError, PreflightError, SinkError
@@ -21,6 +22,7 @@ from rl_bench.option_files import CONF_DIR, groups
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand
 from rl_bench.plugins import find_program, plugin_checks, plugins_of, stamp
+from rl_bench.preflight import grading_checks
 from rl_bench.recorder import Recorder, make_sinks
 from rl_bench.records import RunSnapshot
 from rl_bench.run_records import RunRecords
@@ -35,6 +37,7 @@ from rl_bench.tasks.deepsearchqa.judging import get_annotator
 from rl_bench.tasks.registry import make_task
 from tests.needs import needs
 from tests.plugin_scene import install
+from tests.run_specs import run_spec
 
 ROOT = Path(__file__).resolve().parents[1]
 TASK = """\
@@ -42,6 +45,16 @@ class Task:
     evaluator_version = "t-1"
     def __init__(self, config, *, cache):
         self.name = config.name
+    def description(self):
+        return ""
+    def write_train_data(self, folder):
+        pass
+    def check_data(self):
+        pass
+    def evaluation_texts(self):
+        return iter(())
+    async def evaluate(self, context):
+        raise NotImplementedError
 """
 
 
@@ -91,6 +104,31 @@ def test_a_task_comes_in_and_a_broken_plugin_breaks_only_itself(site: Path, tmp_
         assert "install bad-one" not in caught.value.cure.replace("uninstall", "")
     with pytest.raises(ConfigError, match=r"kind 'nil' does not exist.*gsm8k.*good"):
         make("nil", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (("evaluation_texts", "other"), "it has no evaluation_texts"),
+        (('evaluator_version = "t-1"', ""), "it has no evaluator_version"),
+        (("self.name = config.name", "pass"), "it has no name"),
+        (("async def evaluate(self, context)", "async def evaluate(self)"),
+         "evaluate cannot be called with (context)"),
+        (("def check_data(self)", "check_data = 1\n    def a(self)"), "check_data is no method"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_task_is_refused_before_anything_starts(
+    site: Path, tmp_path: Path, edit: tuple[str, str], told: str
+) -> None:
+    points = {"rl_bench.tasks": {"half": "half_one:Task"}}
+    install(site, "half-one", points, {"half_one.py": TASK.replace(*edit)})
+    experiment = compose([f"paths.cache={tmp_path}"]).experiment
+    checks = grading_checks(experiment, plan=[run_spec(config("half"))])
+    [failed] = [check for check in checks if check.name == "task mine"]
+    assert failed.verdict is Verdict.FAILED
+    assert failed.detail == f"half_one:Task of half-one 1.2 makes no task: {told}"
+    assert "docs/extending.md" in failed.cure
+    assert "\n" not in failed.detail + failed.cure
 
 
 def test_a_name_that_is_taken_is_refused_with_both_places(site: Path, tmp_path: Path) -> None:
