@@ -17,8 +17,8 @@ from actors.remote import Handle, last_line
 from actors.status_poll import StatusPoll
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.errors import LedgerError, SinkError
-from rl_bench.events import RunEnd, RunFinished
-from rl_bench.ledger import Ledger
+from rl_bench.events import RunEnd, RunFinished, RunStarted
+from rl_bench.ledger import Ledger, read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
 from rl_bench.progress import Progress
@@ -28,16 +28,26 @@ from rl_bench.run_view import RunView
 POLL_S = 0.5
 CLOSE_LIMIT_S = 60.0
 VIEWS_LIMIT_S = 60.0
+MAX_UNBEGUN = 5
+"""So often a run may get a process that is lost before it begins, e.g. on a node that Ray does not
+yet know to be dead, without using up a try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at one run; ``num_left`` tries remain when infrastructure breaks it."""
+    """One try at one run.
+
+    Attributes:
+        number: The run's attempts that began before it.
+        num_left: The tries that remain when infrastructure breaks it.
+        num_unbegun: The run's processes that were lost before they began.
+    """
 
     run_id: str
     spec: RunSpec
     number: int
     num_left: int
+    num_unbegun: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +197,14 @@ class SweepLoop:
         """Takes an ended attempt; returns the next one if another try may help."""
         flight = self._in_flight.pop(reference)
         attempt = flight.attempt
+        has_begun = True
         try:
             result: tuple[RunEnd, bool] = ray.get(reference)
             end, is_final = result
         except RayError as error:
-            end, is_final = RunEnd.INFRA_ERROR, attempt.num_left == 0
-            self._note_death(attempt, error)
+            ray.kill(flight.actor)  # it may be there, and must not begin any more
+            has_begun = self._note_death(attempt, error)
+            end, is_final = RunEnd.INFRA_ERROR, has_begun and attempt.num_left == 0
         if end.is_infrastructure:  # the next attempt gets a process that nothing has gone wrong in
             ray.kill(flight.actor)
         else:
@@ -202,20 +214,37 @@ class SweepLoop:
             if end.is_infrastructure and attempt.num_left > 0:
                 self._progress.say(f"{attempt.run_id}: {end}; not tried again before it is mended")
             return None
+        if not has_begun:
+            self._progress.say(f"{attempt.run_id}: lost before it began; another process gets it")
+            return replace(attempt, num_unbegun=attempt.num_unbegun + 1)
         self._progress.say(f"{attempt.run_id}: {end}; trying again")
         return replace(attempt, number=attempt.number + 1, num_left=attempt.num_left - 1)
 
-    def _note_death(self, attempt: Attempt, error: RayError) -> None:
-        """Ends the ledger of an attempt whose actor could not do it itself."""
+    def _note_death(self, attempt: Attempt, error: RayError) -> bool:
+        """Ends the ledger of an attempt whose actor could not do it itself.
+
+        Returns:
+            Whether it was an attempt: False, and nothing noted, if its process was lost before it
+            began, unless that has happened too often.
+        """
+        path = self._paths.run(attempt.run_id).ledger
+        may_repeat = isinstance(error, RayActorError) and attempt.num_unbegun < MAX_UNBEGUN
         message = f"the run's process was lost: {type(error).__name__}: {error}"[:2000]
         event = RunFinished(end=RunEnd.INFRA_ERROR, detail=message, final=attempt.num_left == 0)
         try:
-            with Ledger(self._paths.run(attempt.run_id).ledger, wait_s=WRITER_LIMIT_S) as ledger:
+            with Ledger(path, wait_s=WRITER_LIMIT_S) as ledger:
+                if may_repeat and _num_begun(path) <= attempt.number:
+                    return False
                 entry = ledger.append(event)
         except LedgerError as broken:
             self._progress.say(f"{attempt.run_id}: {broken}")
-            return
+            return True
         self._services.recorder.record.remote(attempt.run_id, [entry])
+        return True
+
+
+def _num_begun(ledger: Path) -> int:
+    return sum(isinstance(each.event, RunStarted) for each in read_ledger(ledger, with_items=False))
 
 
 def close_recorder(

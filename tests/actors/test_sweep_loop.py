@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from actors.remote import Handle
 from actors.sweep_loop import SweepLoop, close_recorder
 from benchmarks.runner_overhead import NoGrading
 from rl_bench.compose import compose
-from rl_bench.events import Entry, RunEnd
+from rl_bench.events import Entry, RunEnd, RunFinished
+from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand, run_id
 from rl_bench.progress import Progress
@@ -73,10 +75,11 @@ class NoRecorder:
 
 @dataclass(frozen=True)
 class NotedRun:
-    """Ends as it is told and notes in which process."""
+    """Ends as it is told and notes in which process, the first ``num_lost`` of which are lost."""
 
     path: Path
     end: RunEnd
+    num_lost: int = 0
 
     def __call__(self, **services: object) -> "NotedRun":
         return self
@@ -84,28 +87,33 @@ class NotedRun:
     def execute(self, *, attempt: int, is_last: bool) -> RunEnd:
         with self.path.open("a") as file:
             file.write(f"{os.getpid()}\n")
+        if len(self.path.read_text().split()) <= self.num_lost:
+            os.kill(os.getpid(), signal.SIGKILL)
         return self.end
 
     @property
     def is_final(self) -> bool:
-        return len(self.path.read_text().split()) == (2 if self.end.is_infrastructure else 1)
+        return not self.end.is_infrastructure or len(self.path.read_text().split()) == 2
 
 
 @pytest.fixture
 def processes(
     tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[list[RunEnd]], list[list[str]]]]:
+) -> Iterator[Callable[..., list[list[str]]]]:
     """Carries out runs one after the other that end so; the processes of each run's attempts."""
     words = ["agent=noop", "task=gsm8k_mini", "sink=no_wandb", f"paths.results={tmp_path}"]
     actors: list[Handle] = [
         ray.remote(cls).options(num_cpus=0).remote() for cls in (NoRecorder, NoGrading)
     ]
 
-    def execute(ends: list[RunEnd]) -> list[list[str]]:
+    def execute(ends: list[RunEnd], *, num_lost: int = 0) -> list[list[str]]:
         more = [f"sweep.seeds={list(range(len(ends)))}", "cluster.max_parallel_runs=1"]
         experiment = compose([*words, *more]).experiment
         specs = {run_id(spec): spec for spec in expand(experiment)}
-        runs = {name: NotedRun(tmp_path / name, end) for name, end in zip(specs, ends, strict=True)}
+        runs = {
+            name: NotedRun(tmp_path / name, end, num_lost)
+            for name, end in zip(specs, ends, strict=True)
+        }
         making = GraderMaking(
             config=experiment.grader, cache=tmp_path, logs=tmp_path, cluster=experiment.cluster
         )
@@ -128,9 +136,30 @@ def processes(
 
 @pytest.mark.ray
 def test_runs_share_a_process_until_something_goes_wrong_in_it(
-    processes: Callable[[list[RunEnd]], list[list[str]]],
+    processes: Callable[..., list[list[str]]],
 ) -> None:
     fine, broken = RunEnd.COMPLETED, RunEnd.INFRA_ERROR
     [[first], [second], third, [fourth]] = processes([fine, fine, broken, fine])
     assert first == second == third[0]
     assert first != fourth == third[1]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("num_lost", "num_tries"),
+    [(2, 0), (9, 2)],
+    ids=["now and then", "time and again"],
+)
+def test_a_process_that_is_lost_before_the_run_begins_uses_up_no_try(
+    num_lost: int,
+    num_tries: int,
+    processes: Callable[..., list[list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep_loop, "MAX_UNBEGUN", 2)
+    [used] = processes([RunEnd.COMPLETED], num_lost=num_lost)
+    assert len(set(used)) == len(used) == 2 + max(1, num_tries)
+    [ledger] = SweepPaths(tmp_path).root.rglob("ledger.jsonl")
+    ends = [entry.event for entry in read_ledger(ledger)]
+    assert [end.final for end in ends if isinstance(end, RunFinished)] == [False, True][:num_tries]
