@@ -99,11 +99,13 @@ def test_what_is_named_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("SOME_API_KEY", "dummy")
     empty = tmp_path / "empty"
     empty.mkdir()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         monkeypatch.setenv("GRADING_SERVER_URL", "http://127.0.0.1:1/token")
         targets = Targets(
-            paths=(str(empty), str(tmp_path), str(tmp_path / "absent")),
+            paths=(str(empty), str(tmp_path), str(tmp_path / "absent"), str(pipe)),
             ports=(port,),
             variables=("SOME_API_KEY", "OTHER_API_KEY"),
         )
@@ -114,6 +116,7 @@ def test_what_is_named_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not found[f"read {empty}"].leaked
     assert found[f"read {tmp_path}"].leaked
     assert found[f"read {tmp_path / 'absent'}"].got == "ENOENT"
+    assert found[f"read {pipe}"].got == "read, 0 bytes"
     assert found["find keys in its own environment"].got == "SOME_API_KEY"
     assert "dummy" not in json.dumps(found)
     assert reached[0].leaked
