@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis.errors import ResultsError
+from rl_bench.clone import read_regular
 from rl_bench.errors import LedgerError
 from rl_bench.ledger import read_ledger_part
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import PlannedRun
 from rl_bench.run_view import RunView
-from rl_bench.sweep_claim import is_driven
+from rl_bench.sweep_lock import is_driven
 
 _LABEL_PARTS = 7
 
@@ -63,7 +64,7 @@ class SweepLedgers:
 
     @property
     def is_driven(self) -> bool | None:
-        """As `rl_bench.sweep_claim.is_driven`."""
+        """As `rl_bench.sweep_lock.is_driven`."""
         return is_driven(self.paths)
 
     def plan(self) -> list[PlannedRun]:
@@ -105,7 +106,7 @@ def sweeps_in(folders: Sequence[Path]) -> list[Path]:
 def planned_ids(paths: SweepPaths) -> tuple[str, ...]:
     """The plan that the sweep's name is fixed to; empty where it was not recorded."""
     try:
-        record = json.loads(paths.config.read_text(encoding="utf-8"))
+        record = json.loads(read_regular(paths.config))
         names = record["run_ids"]
     except (OSError, ValueError, KeyError, TypeError):
         return ()
@@ -119,7 +120,7 @@ def _is_sweep(folder: Path) -> bool:
 
 def _budget_s(paths: SweepPaths) -> float:
     try:
-        record = json.loads(paths.config.read_text(encoding="utf-8"))
+        record = json.loads(read_regular(paths.config))
         return float(record["conditions"]["budget"]["wall_clock_s"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0

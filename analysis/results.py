@@ -109,7 +109,8 @@ class Results:
 
     def _scan(self, folder: Path, name: str) -> pl.LazyFrame:
         schema = _schema(name)
-        files = sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+        found = sorted((folder / "tables" / name).glob("*.parquet"))
+        files = [str(path) for path in found if path.is_file()]  # a pipe would block
         if not files:
             return pl.LazyFrame(schema=schema)
         return pl.scan_parquet(

@@ -34,11 +34,12 @@ Event: TypeAlias = dict[str, Any]
 Figures: TypeAlias = dict[tuple[str, str, str], tuple[object, ...]]
 """By run, checkpoint and task: a score, and what became of each item."""
 HALF_WRITTEN = (
-    "tables/**/.*.tmp",
-    "*.part",
+    ".*.part",
+    "runs/*/.*.part",
+    "tables/**/.*.part",
+    "wandb/.*.part",
     "runs/*/*.reserve",
     "snapshots/.*",
-    "wandb/*.part",
 )
 """Names, below a sweep's folder, of what is made in passing."""
 KEYS: Mapping[str, tuple[str, ...]] = {

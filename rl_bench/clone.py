@@ -142,25 +142,48 @@ def open_inside(path: Path, *, roots: Sequence[Path] | None = None) -> Iterator[
             real = itself.readlink()
             if not any(real.is_relative_to(root) for root in roots):
                 raise OutsideError(errno.EXDEV, f"it lies outside, at {real}", str(path))
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        require_regular(path, handle)
         with open_fd(itself, os.O_RDONLY) as fd:
             yield fd
 
 
 @contextlib.contextmanager
-def open_regular(path: Path) -> Iterator[io.BufferedReader]:
+def open_regular(path: Path, *, follow: bool = False) -> Iterator[io.BufferedReader]:
     """Opens a regular file to read; a named pipe or a device, which could block, is an error.
 
+    Args:
+        path: The file.
+        follow: It may be a link: one of the user's own files, whose place no agent chooses.
+
     Raises:
-        OSError: It is a link or no regular file, or cannot be read.
+        OSError: It is no regular file, or a link that is not followed, or cannot be read.
     """
     # Not blocking: opening a named pipe would otherwise wait for its writer.
-    with open_fd(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    with open_fd(path, flags) as fd:
+        require_regular(path, fd)
         with os.fdopen(fd, "rb", closefd=False) as file:
             yield file
+
+
+def read_regular(path: Path) -> bytes:
+    """The whole of a regular file, links followed.
+
+    Raises:
+        OSError: It is no regular file, or cannot be read.
+    """
+    with open_regular(path, follow=True) as file:
+        return file.read()
+
+
+def require_regular(path: Path, fd: int) -> None:
+    """Refuses what is open and no regular file; ``path`` is its name in the error.
+
+    Raises:
+        OSError: It is none.
+    """
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def _reflink(read_fd: int, write_fd: int) -> bool:

@@ -13,7 +13,6 @@ import io
 import json
 import logging
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from typing import NamedTuple, Protocol, Self
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
+from rl_bench.clone import open_fd, open_regular, require_regular
 from rl_bench.counts import plural
 from rl_bench.errors import LedgerError
 from rl_bench.events import (
@@ -39,6 +39,7 @@ from rl_bench.events import (
     RunFinished,
     StateChanged,
 )
+from rl_bench.whole_file import sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ TORN_TOPIC = "ledger_torn_line"
 RESERVE_BYTES = 1024 * 1024
 RESERVE_PIECE_BYTES = 128 * 1024
 _LOCK_POLL_S = 0.05
+_AS_IT_IS = os.O_NOFOLLOW | os.O_NONBLOCK
+"""Flags with which opening to write never follows a link nor waits for a pipe's reader."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIELDS = list(Evaluation.model_fields)
 _AWAY = "Move the run's folder away to run it again"
@@ -110,7 +113,7 @@ class Ledger:
         self._broken = ""
         self._fd = _open_locked(path, wait_s=wait_s)
         try:
-            tail = _find_tail(path)
+            tail = _find_tail(self._fd, path)
             self.next_seq = tail.next_seq
             self._size = tail.size
             if tail.torn:
@@ -201,8 +204,9 @@ class Ledger:
             return False
         try:
             # A piece for each entry: others who write to this disk take whatever is left.
-            left = self._reserve.stat().st_size - RESERVE_PIECE_BYTES
-            os.truncate(self._reserve, max(left, 0))
+            with open_fd(self._reserve, os.O_WRONLY | _AS_IT_IS) as reserve:
+                left = os.fstat(reserve).st_size - RESERVE_PIECE_BYTES
+                os.ftruncate(reserve, max(left, 0))
         except OSError:
             return False
         return left >= 0
@@ -241,9 +245,7 @@ def read_ledger_part(
         LedgerError: The file cannot be read, or a line before the end is damaged or missing.
     """
     try:
-        # Looked at before it is opened, since that waits for ever where it is a pipe.
-        _require_regular(path, path.stat().st_mode)
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             file.seek(offset)
             data = file.read()
     except OSError as error:
@@ -293,8 +295,10 @@ def _without_verdict(items: bytes) -> bytes:
 
 def _set_aside(path: Path) -> None:
     """Takes the space that the last entries of a run need when its disk fills up."""
-    with suppress(OSError), path.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+    with suppress(OSError):
+        path.unlink(missing_ok=True)  # never opened: a pipe would block, a link lead elsewhere
+        with path.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
 
 
 class _Tail(NamedTuple):
@@ -307,20 +311,15 @@ def _cannot(act: str, path: Path, error: OSError) -> LedgerError:
     return LedgerError(f"cannot {act} ledger {path}: {error}", cure=_PLACE)
 
 
-def _require_regular(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-
-
 def _open_locked(path: Path, *, wait_s: float) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         is_new = not path.exists()
-        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _AS_IT_IS, 0o644)
     except OSError as error:
         raise _cannot("open", path, error) from error
     try:
-        _require_regular(path, os.fstat(fd).st_mode)
+        require_regular(path, fd)
         _lock(fd, path, wait_s=wait_s)
         if is_new:
             sync_folder(path.parent)
@@ -347,17 +346,10 @@ def _lock(fd: int, path: Path, *, wait_s: float) -> None:
         return
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names in ``folder`` durable: a new file's own fsync does not."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _find_tail(path: Path) -> _Tail:
-    data = path.read_bytes()
+def _find_tail(fd: int, path: Path) -> _Tail:
+    with os.fdopen(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        data = file.read()
     end = data.rfind(b"\n") + 1
     start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
     if end and _is_torn(data[start:end]):

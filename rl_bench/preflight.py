@@ -23,6 +23,7 @@ from rl_bench.audit.references import check_references
 from rl_bench.checks import Check as Check
 from rl_bench.checks import Verdict as Verdict
 from rl_bench.checks import attempt, failed, warning
+from rl_bench.clone import open_regular
 from rl_bench.config import (
     AuditConfig,
     BudgetConfig,
@@ -45,7 +46,8 @@ from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
 from rl_bench.plugins import load_sink
 from rl_bench.sandbox.check import SandboxState, check_sandbox
-from rl_bench.sweep_claim import check_not_running, check_sweep_config
+from rl_bench.sweep_claim import check_sweep_config
+from rl_bench.sweep_lock import check_not_held
 from rl_bench.tasks.registry import make_task
 
 T = TypeVar("T")
@@ -445,7 +447,7 @@ def _sandbox_check(experiment: Experiment) -> Check:
 
 def _name_check(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> Check:
     def check() -> None:
-        check_not_running(paths, experiment=experiment)
+        check_not_held(paths)
         check_sweep_config(paths, experiment, plan, write=False)
 
     state = _progress(plan, paths=paths) if paths.config.exists() else "new"
@@ -463,7 +465,7 @@ def _progress(plan: Sequence[RunSpec], *, paths: SweepPaths) -> str:
 def _has_finished(ledger: Path) -> bool:
     """Whether its last event ends the run for good; only the end of the file is read."""
     try:
-        with ledger.open("rb") as stream:
+        with open_regular(ledger, follow=True) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - LEDGER_TAIL_BYTES))
             event = json.loads(stream.read().splitlines()[-1])["event"]

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from rl_bench.clone import open_regular
 from rl_bench.config import SinkConfig
 from rl_bench.errors import LedgerError, SinkError
 from rl_bench.events import ENTRY, Entry
@@ -328,7 +329,7 @@ class Recorder:
 
 def _num_lines(path: Path) -> int | None:
     """Whole lines of a file; None if it cannot be read."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path, follow=True) as file:
         return sum(piece.count(b"\n") for piece in iter(partial(file.read, 2**20), b""))
     return None
 

@@ -60,6 +60,7 @@ from rl_bench.sandbox.choose import make_sandbox
 from rl_bench.submission import SubmissionStore
 from rl_bench.tasks.base import Task
 from rl_bench.tasks.registry import make_task
+from rl_bench.whole_file import write_whole
 from rl_bench.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -331,11 +332,8 @@ class Run:
 
     def _write_spec(self) -> None:
         """Whole or not at all: a full disk leaves no half of it for the next attempt to keep."""
-        if self._paths.spec.exists():
-            return
-        part = self._paths.spec.with_suffix(".part")
-        part.write_text(self.spec.model_dump_json(indent=2), encoding="utf-8")
-        part.replace(self._paths.spec)
+        if not self._paths.spec.exists():
+            write_whole(self._paths.spec, self.spec.model_dump_json(indent=2))
 
     def _store(self, workspace: Workspace) -> SubmissionStore:
         return SubmissionStore(

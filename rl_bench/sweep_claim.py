@@ -5,23 +5,22 @@ start under the same name must have the same conditions, so that resumed runs an
 stand in one table. What does not change a result may differ: see `FREE`.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
-from filelock import FileLock, Timeout
 from pydantic import JsonValue, ValidationError
 
+from rl_bench.clone import read_regular
 from rl_bench.config import Experiment, Frozen, RunSpec
 from rl_bench.counts import plural
-from rl_bench.errors import PreflightError, SweepConflictError
+from rl_bench.errors import SweepConflictError
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import run_id
+from rl_bench.sweep_lock import hold_sweep
+from rl_bench.whole_file import write_whole
 
 FREE: Mapping[str, frozenset[str]] = {
     "sink": frozenset({"*"}),
@@ -80,53 +79,11 @@ def claim_sweep(
 
     Raises:
         SweepConflictError: Another process drives this sweep, or its config differs.
+        PreflightError: The sweep's folder cannot be used.
     """
-    lock = FileLock(paths.lock, timeout=0)
-    try:
-        paths.root.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        if isinstance(error, Timeout):
-            raise _in_use(experiment, paths) from error
-        raise PreflightError(
-            f"the sweep's folder {paths.root} cannot be used: {error}",
-            cure="Free its place and make it writable, or choose another paths.results=",
-        ) from error
-    try:
+    with hold_sweep(paths):
         check_sweep_config(paths, experiment, plan)
         yield
-    finally:
-        lock.release()
-
-
-def check_not_running(paths: SweepPaths, *, experiment: Experiment) -> None:
-    """Looks whether another process holds the name; leaves the lock as it is.
-
-    Raises:
-        SweepConflictError: It is held.
-    """
-    if is_driven(paths):  # what is wrong with a lock that cannot be read, `claim_sweep` says
-        raise _in_use(experiment, paths)
-
-
-def is_driven(paths: SweepPaths) -> bool | None:
-    """Whether a process runs the sweep; None: its lock is not there or cannot be read."""
-    try:
-        with paths.lock.open("rb") as stream:
-            # Shared and for an instant only: it tells of a holder and excludes no other look.
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False
-
-
-def _in_use(experiment: Experiment, paths: SweepPaths) -> SweepConflictError:
-    return SweepConflictError(
-        f"sweep '{experiment.sweep.name}' is being run by another process ({paths.lock})",
-        cure="Wait for it or stop it, or choose another sweep.name=",
-    )
 
 
 def check_sweep_config(
@@ -146,11 +103,11 @@ def check_sweep_config(
     )
     if not paths.config.exists():
         if write:
-            _write_atomically(paths.config, now.model_dump_json(indent=1))
+            write_whole(paths.config, now.model_dump_json(indent=1), is_durable=True)
         return
     try:
-        before = SweepRecord.model_validate_json(paths.config.read_text())
-    except (ValidationError, OSError, UnicodeDecodeError) as error:
+        before = SweepRecord.model_validate_json(read_regular(paths.config))
+    except (ValidationError, OSError) as error:
         raise SweepConflictError(
             f"{paths.config} cannot be read as a sweep's record",
             cure="Restore it, or choose another sweep.name=",
@@ -218,13 +175,3 @@ def _flat(value: JsonValue, prefix: str = "") -> dict[str, JsonValue]:
 def _shown(value: JsonValue) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    """Temp file, fsync, rename: a killed start leaves either no record or a whole one."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(path)

@@ -7,18 +7,19 @@ derived: without it, or with one of another version, every ledger is read and it
 
 import hashlib
 import logging
-import os
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from rl_bench.clone import read_regular
 from rl_bench.config import Frozen
 from rl_bench.errors import LedgerError
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.run_view import RunView, fold_all
+from rl_bench.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -78,13 +79,11 @@ class ViewStore:
         """Writes what was read from ledgers, if anything was; a disk that refuses is only noted."""
         if not self._has_news:
             return
-        part = self._paths.views.with_suffix(f".{os.getpid()}.part")
         try:
-            part.write_text(_Stored(version=_version(), runs=self._runs).model_dump_json())
-            part.replace(self._paths.views)
+            content = _Stored(version=_version(), runs=self._runs).model_dump_json()
+            write_whole(self._paths.views, content, is_shared=True)
         except (OSError, ValueError) as error:
             log.warning("cannot keep views of finished runs: %s", error)
-            part.unlink(missing_ok=True)
         else:
             self._has_news = False
 
@@ -106,7 +105,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 def _read(path: Path) -> dict[str, _Known]:
     try:
-        stored = _Stored.model_validate_json(path.read_bytes())
+        stored = _Stored.model_validate_json(read_regular(path))
     except (OSError, ValidationError):
         return {}  # None there, or damaged.
     return stored.runs if stored.version == _version() else {}

@@ -38,6 +38,7 @@ from rl_bench.instructions import describe, instruct, listing, prompt
 from rl_bench.paths import RunPaths
 from rl_bench.sandbox.base import Launch
 from rl_bench.tasks.base import Task
+from rl_bench.whole_file import write_whole
 
 MAX_BASE_COPY_BYTES = 512 * 1024 * 1024
 """A base model up to this is copied where it cannot be reflinked; a larger one is linked."""
@@ -357,10 +358,8 @@ class Workspace:
     def _put_text(self, name: str, text: str) -> None:
         # Written outside and moved in: a link that the agent put in its place is replaced, not
         # followed.
-        draft = self.paths.root / f".{name}.draft"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self.root / name)
         data = text.encode()
+        write_whole(self.root / name, data, aside=self.paths.root)
         self._written[name] = _Content(len(data), hashlib.sha256(data).hexdigest())
 
     def _is_changed(self, name: str) -> bool:

@@ -7,7 +7,6 @@ no request, no other script, no form, no frame.
 
 import base64
 import hashlib
-import os
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from markupsafe import Markup
 
 from analysis.html.rows import ROWS
 from analysis.html.words import FILTERS, printable
+from rl_bench.whole_file import write_whole
 
 FOLDER = Path(__file__).with_name("templates")
 REFRESH_S = "refresh_s"
@@ -62,9 +62,7 @@ def render(template: str, **shown: object) -> str:
 def write(path: Path, text: str) -> int:
     """Writes a page whole: a reader sees the old one or the new one. Returns its size in bytes."""
     data = text.encode("utf-8", "replace")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_whole(path, data, is_shared=True)
     return len(data)
 
 

@@ -4,7 +4,6 @@ Ledgers, workspaces and code histories are read where they lie; verdicts go to
 ``<sweep>/audits/<rules_version>.jsonl``, one line a run, and never into a ledger.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from rl_bench.models.base import resolve_model
 from rl_bench.paths import RunPaths, SweepPaths
 from rl_bench.tasks.base import Task
 from rl_bench.tasks.registry import make_task
+from rl_bench.whole_file import write_whole
 
 FOLDER = "audits"
 
@@ -161,10 +161,8 @@ class RecordedSweep:
         path = self.paths.root / FOLDER / f"{RULES_VERSION}.jsonl"
         path.parent.mkdir(exist_ok=True)
         kept = {record.run_id: record for record in (*_kept(path), *records)}
-        part = path.with_suffix(f".{os.getpid()}.part")
         lines = [kept[run_id].model_dump_json() for run_id in sorted(kept)]
-        part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, "".join(f"{line}\n" for line in lines), is_shared=True)
         return path
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from rl_bench.config import Frozen
 from rl_bench.errors import DataError
+from rl_bench.whole_file import write_whole
 
 RECORDS_FILE = "checksums.json"
 _CHUNK_BYTES = 1 << 20
@@ -79,11 +80,8 @@ def read_records(data: Path) -> dict[str, Record]:
 
 def write_records(data: Path, records: Mapping[str, Record]) -> None:
     """Replaces the records at once; a reader never sees half of them."""
-    path = data / RECORDS_FILE
-    aside = path.with_suffix(".json.tmp")
     entries = {name: records[name].model_dump(mode="json") for name in sorted(records)}
-    aside.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    aside.replace(path)
+    write_whole(data / RECORDS_FILE, json.dumps(entries, indent=1) + "\n")
 
 
 def signature(path: Path) -> Signature:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from rl_bench.clone import open_fd, remove_tree
+from rl_bench.clone import open_fd, read_regular, remove_tree
 from rl_bench.errors import WorkspaceError
 from rl_bench.lineage.code_files import Content, LeftOut, read_code, shown
 from rl_bench.lineage.commit import (
@@ -207,7 +207,7 @@ class CodeHistory:
             try:
                 self._history.parent.mkdir(parents=True, exist_ok=True)
                 path = self._history.with_name(f".{self._history.name}.lock")
-                with open_fd(path, os.O_RDWR | os.O_CREAT) as lock:
+                with open_fd(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as lock:
                     _take(lock, self._history)
                     self._make()
                     yield lock
@@ -232,7 +232,7 @@ class CodeHistory:
     def _current(self, lock: int) -> _Tip:
         """Where the history stands; read anew when somebody else has written."""
         branch = self._history / BRANCH
-        stored = branch.read_text(encoding="ascii").strip() if branch.exists() else ""
+        stored = read_regular(branch).decode(errors="replace").strip() if branch.exists() else ""
         if self._tip is None or self._tip.revision != stored:
             return self._load(lock)
         return self._tip

@@ -11,7 +11,6 @@ of a tool, else the last one before.
 import contextlib
 import json
 import re
-import uuid
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -42,6 +41,7 @@ from rl_bench.ledger import read_ledger
 from rl_bench.lineage.order import Placed, in_order
 from rl_bench.paths import RunPaths
 from rl_bench.scoreboard import score_of
+from rl_bench.whole_file import write_whole
 
 SETTLE_S = 3.0
 MAX_LISTED = 20
@@ -123,12 +123,9 @@ def write_recording(run: Path) -> Path:
         PreflightError: It cannot be made, see `make_recording`, or not be written.
     """
     text = make_recording(run).model_dump_json(indent=1)
-    draft = run / f".{RECORDING}.{uuid.uuid4().hex}"
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(run / RECORDING)
+        write_whole(run / RECORDING, text, is_shared=True)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise PreflightError(
             f"{run / RECORDING} cannot be written: {error}", cure="Make the run's folder writable"
         ) from error

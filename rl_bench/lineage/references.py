@@ -88,7 +88,7 @@ class SnapshotReferences:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        with open_fd(self._folder / _LOCK, os.O_RDWR | os.O_CREAT) as lock:
+        with open_fd(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

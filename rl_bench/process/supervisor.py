@@ -23,6 +23,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -190,8 +191,7 @@ class Supervisor:
             self._await_inside(self._inside)
 
     def _launch(self, *, pass_fds: tuple[int, ...]) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        files = [os.open(path, flags, 0o644) for path in self._outputs]
+        files = [_opened(path) for path in self._outputs]
         try:
             process = subprocess.Popen(
                 self._spec["argv"],
@@ -310,7 +310,7 @@ class Supervisor:
     def _cut_outputs(self) -> None:
         for path in self._outputs:
             with contextlib.suppress(OSError):
-                if os.stat(path).st_size > self._spec["max_output_bytes"]:  # noqa: PTH116
+                if os.lstat(path).st_size > self._spec["max_output_bytes"]:
                     _cut(path, self._spec["max_output_bytes"])
 
     def _send(self, message: Report) -> None:
@@ -318,9 +318,21 @@ class Supervisor:
             os.write(self._report, json.dumps(message).encode() + b"\n")
 
 
+def _opened(path: str) -> int:
+    """An output file to append to. What an agent put in its place is removed, not written to."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            os.unlink(path)  # noqa: PTH108  the path is text
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+
+
 def _cut(path: str, limit: int) -> None:
-    """Keeps the head and the newest part. The writers append, so they go on at the new end."""
-    with open(path, "r+b") as file:  # noqa: PTH123
+    """Keeps the head and the newest part. The writers append, so they go on at the new end.
+
+    Raises:
+        OSError: There is something else in its place, such as a link, which is not followed.
+    """
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - limit // 4))
         tail = file.read(limit // 4)

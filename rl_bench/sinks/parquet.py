@@ -12,25 +12,26 @@ that a command over finished runs opens none of them and still sees what is gone
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
+from rl_bench.clone import open_regular, read_regular
 from rl_bench.counts import plural
 from rl_bench.errors import LedgerError, RlBenchError, SinkError
-from rl_bench.ledger import read_ledger, sync_folder
+from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.record_schema import SCHEMA_VERSION, to_batch
 from rl_bench.records import SCHEMAS, RunSnapshot
 from rl_bench.run_records import records_of
 from rl_bench.run_row import RUNS, RunRow
 from rl_bench.run_view import RunView
+from rl_bench.sweep_lock import hold_sweep
+from rl_bench.whole_file import replacing, write_whole
 
 _MARK = b"ledger_mark"
 _VERSION = b"schema_version"
@@ -62,7 +63,7 @@ class ParquetSink:
             for table in SCHEMAS:
                 (self.folder / table).mkdir(parents=True, exist_ok=True)
             probe = self.folder / ".probe"
-            probe.write_bytes(b"")
+            write_whole(probe, b"")
             probe.unlink()
         except OSError as error:
             raise SinkError(f"cannot write tables under {self.folder}: {error}") from error
@@ -112,7 +113,7 @@ class ParquetSink:
         """Writes ``comparison.csv``: table ``runs`` of the whole sweep, for people."""
         table = pa.Table.from_batches([to_batch(rows, RUNS)], schema=RUNS)
         try:
-            with _replacing(self._comparison_path) as temporary:
+            with replacing(self._comparison_path, is_durable=True) as temporary:
                 pa_csv.write_csv(table.drop_columns(list(_NOT_IN_CSV)), temporary)
             kept = {
                 "version": SCHEMA_VERSION,
@@ -122,15 +123,14 @@ class ParquetSink:
                     run_id: self._sizes(run_id) for run_id, mark in self._marks.items() if mark
                 },
             }
-            with _replacing(self._marks_path) as temporary:
-                temporary.write_text(json.dumps(kept, sort_keys=True))
+            write_whole(self._marks_path, json.dumps(kept, sort_keys=True), is_durable=True)
         except (OSError, pa.ArrowException) as error:
             raise SinkError(f"cannot write the comparison table: {error}") from error
 
     def is_behind(self, views: Iterable[RunView]) -> bool:
         """Whether files are gone, cut, or older than what the ledgers say."""
         try:
-            kept = json.loads(self._marks_path.read_text())
+            kept = json.loads(read_regular(self._marks_path))
             closed_ns = self._marks_path.stat().st_mtime_ns
             return (
                 kept["version"] != SCHEMA_VERSION
@@ -182,7 +182,7 @@ class ParquetSink:
     def _write(self, table: str, snapshot: RunSnapshot, rows: pa.Table) -> None:
         metadata = {**SCHEMAS[table].metadata, _MARK: snapshot.mark.encode()}
         options = _OPTIONS_OF_FEW if rows.num_rows <= _FEW_ROWS else _OPTIONS
-        with _replacing(self._path(table, snapshot.run_id)) as temporary:
+        with replacing(self._path(table, snapshot.run_id), is_durable=True) as temporary:
             if not rows.num_rows:
                 temporary.write_bytes(_empty(table))
                 return
@@ -193,7 +193,7 @@ class ParquetSink:
 def _is_whole(path: Path) -> bool:
     """Whether a Parquet file is there and has its end."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             file.seek(-len(_MAGIC), os.SEEK_END)
             return file.read() == _MAGIC
     except OSError:
@@ -209,33 +209,6 @@ def _empty(table: str) -> bytes:
     return data
 
 
-class _replacing:  # noqa: N801  reads as a verb where it is used
-    """Gives a temporary path; on success syncs it and renames it to ``path``."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.tmp")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is not None:
-            self._temporary.unlink(missing_ok=True)
-            return
-        fd = os.open(self._temporary, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        try:
-            self._temporary.replace(self._path)
-        except OSError:  # A folder in its place.
-            self._temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(self._path.parent)
-
-
 def rebuild(paths: SweepPaths) -> int:
     """Writes all tables of a sweep again from its ledgers; returns the number of runs.
 
@@ -243,9 +216,11 @@ def rebuild(paths: SweepPaths) -> int:
 
     Raises:
         LedgerError: A ledger is damaged; the other runs' tables are written.
-        SinkError: A table cannot be written, or the sweep is running.
+        SinkError: A table cannot be written.
+        SweepConflictError: The sweep is running, and writes its tables itself.
+        PreflightError: The sweep's lock cannot be used.
     """
-    with _not_running(paths):
+    with hold_sweep(paths, cure="It writes its tables itself: wait until it has ended"):
         sink = ParquetSink(paths.tables)
         sink.open()
         rows: list[RunRow] = []
@@ -266,19 +241,6 @@ def rebuild(paths: SweepPaths) -> int:
     if damaged:
         raise damaged[0]
     return len(ledgers)
-
-
-@contextmanager
-def _not_running(paths: SweepPaths) -> Iterator[None]:
-    """Holds what keeps a second driver from the sweep."""
-    try:
-        with FileLock(paths.lock, timeout=0):
-            yield
-    except Timeout as error:
-        raise SinkError(
-            f"the sweep is being run ({paths.lock}) and writes its tables itself",
-            cure="Wait until it has ended",
-        ) from error
 
 
 def main(argv: Sequence[str]) -> int:

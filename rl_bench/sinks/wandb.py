@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from rl_bench.clone import read_regular
 from rl_bench.config import WandbConfig
 from rl_bench.errors import SinkError
 from rl_bench.events import RunState
@@ -28,6 +29,7 @@ from rl_bench.run_row import RUNS, RunRow
 from rl_bench.run_view import RunView
 from rl_bench.sinks.mailbox import Mailbox
 from rl_bench.sinks.wandb_tables import TABLES, bounded, shown
+from rl_bench.whole_file import write_whole
 
 if TYPE_CHECKING:
     import wandb
@@ -208,7 +210,7 @@ class WandbSink:
         del self._mirrors[snapshot.run_id]  # should finishing fail, the next try starts afresh
         mirror.run.finish(exit_code=int(failed))
         self._done[snapshot.run_id] = snapshot.mark
-        _write_done(self._done_path, self._done)
+        write_whole(self._done_path, json.dumps(self._done))
 
     def _start(self, snapshot: RunSnapshot) -> _Mirror:
         spec, view = snapshot.spec, snapshot.view
@@ -405,12 +407,6 @@ def _remove_superseded(folder: Path, wandb_id: str) -> None:
 
 def _read_done(path: Path) -> dict[str, str]:
     try:
-        return {str(key): str(value) for key, value in json.loads(path.read_text()).items()}
+        return {str(key): str(value) for key, value in json.loads(read_regular(path)).items()}
     except (OSError, ValueError, AttributeError):
         return {}  # Nothing was mirrored to the end yet: mirror again.
-
-
-def _write_done(path: Path, done: Mapping[str, str]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(done))
-    temporary.replace(path)

@@ -215,8 +215,14 @@ def test_rebuild_leaves_a_running_sweep_alone(
     story("r").start()
     with FileLock(sweep_paths.lock):
         assert main([str(sweep_paths.root)]) == 1
-    assert "the sweep is being run" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "sweep 's' is being run" in told
+    assert "wait until it has ended" in told
     assert main([str(sweep_paths.root)]) == 0
+    sweep_paths.lock.unlink()
+    sweep_paths.lock.mkdir()
+    assert main([str(sweep_paths.root)]) == 1
+    assert "cannot be used" in capsys.readouterr().err
 
 
 def test_comparison_csv_has_one_row_a_run(story: MakeStory, sweep_paths: SweepPaths) -> None:

@@ -183,7 +183,12 @@ def test_tables_that_are_missing_or_of_nobody(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["tables/runs/.b.parquet.tmp", "sweep.7.part", "runs/b/ledger.reserve", "snapshots/.draft-x"],
+    [
+        "tables/runs/.b.parquet.part",
+        ".views.json.5.part",
+        "runs/b/ledger.reserve",
+        "snapshots/.draft-x",
+    ],
 )
 def test_something_half_written(scene: Scene, name: str) -> None:
     path = scene.paths.root / name

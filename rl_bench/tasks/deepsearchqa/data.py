@@ -26,6 +26,7 @@ from rl_bench.tasks.data_files import parse_json, read_text
 from rl_bench.tasks.deepsearchqa.generated import draw_questions
 from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 from rl_bench.tasks.deepsearchqa.world import WORLD_VERSION, Split, World, make_world
+from rl_bench.whole_file import write_whole
 
 PUBLISHED_NUM_TRAIN = 100
 NUM_ROWS = 900
@@ -237,7 +238,5 @@ class DeepSearchQAData:
         with FileLock(f"{path}.lock"):
             if not path.is_file():
                 lines = (json.dumps(asdict(each)) for each in self._world(split).articles())
-                aside = path.with_suffix(".part")
-                aside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-                aside.replace(path)
+                write_whole(path, "\n".join(lines) + "\n")
         return path
