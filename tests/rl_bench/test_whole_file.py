@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench import whole_file
 from rl_bench.whole_file import replacing, write_whole
 
 
@@ -86,7 +85,7 @@ def test_a_durable_one_is_on_disk_before_it_has_its_name_and_the_name_after(
     def fsync(fd: int) -> None:
         synced.append((Path(f"/proc/self/fd/{fd}").readlink().name, path.exists()))
 
-    monkeypatch.setattr(whole_file.os, "fsync", fsync)
+    monkeypatch.setattr("rl_bench.whole_file.os.fsync", fsync)
     write_whole(path, "new")
     assert synced == []
     path.unlink()
