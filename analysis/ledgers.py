@@ -5,7 +5,9 @@ For views of a sweep that is running; its tables, which lag behind, are left alo
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from analysis.errors import ResultsError
@@ -67,6 +69,15 @@ class SweepLedgers:
         """As `rl_bench.sweep_lock.is_driven`."""
         return is_driven(self.paths)
 
+    @property
+    def changed_utc(self) -> datetime:
+        """When anything was written last, by the files' own times; nothing is read."""
+        last_s = 0.0
+        for file in (self.paths.config, *self.paths.runs.glob("*/ledger.jsonl")):
+            with suppress(OSError):  # a run's folder may be removed just now, to run it again
+                last_s = max(last_s, file.stat().st_mtime)
+        return datetime.fromtimestamp(last_s, UTC)
+
     def plan(self) -> list[PlannedRun]:
         """Every planned run in the plan's order, those that have not begun as their ids say."""
         views = self.views
@@ -90,10 +101,12 @@ def sweeps_in(folders: Sequence[Path]) -> list[Path]:
     """The sweeps in ``folders``, each of which is one or holds some.
 
     Raises:
-        ResultsError: One of them holds none.
+        ResultsError: One of them holds none, or is not there.
     """
     found: list[Path] = []
     for folder in folders:
+        if not folder.is_dir():
+            raise ResultsError(f"{folder} is no folder: name one below results/")
         sweeps = [folder] if _is_sweep(folder) else sorted(filter(_is_sweep, folder.glob("*")))
         if not sweeps:
             raise ResultsError(

@@ -1,12 +1,14 @@
 """``python -m analysis.watch DIR``: a running sweep in the terminal, from its ledgers only.
 
 Reads and never writes: any number may watch, on any machine that sees the folder, and the sweep
-does not notice. A table on a terminal, plain lines with the time elsewhere. Exit codes: 0 every
-planned run is over and none must be run again; 1 some must; 2 bad input.
+does not notice. A table on a terminal, plain lines with the time elsewhere. A folder that holds
+several sweeps stands for the one of them that runs; where that is not one, they are listed. Exit
+codes: 0 every planned run is over and none must be run again; 1 some must; 2 bad input.
 """
 
 import argparse
 import copy
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -18,14 +20,15 @@ from rich.live import Live
 from rich.text import Text
 
 from analysis.errors import ResultsError
-from analysis.ledgers import SweepLedgers, sweeps_in
+from analysis.ledgers import SweepLedgers, planned_ids, sweeps_in
 from rl_bench.command_line import EXIT_INTERRUPTED, ended, prepare_process, say
+from rl_bench.counts import plural
 from rl_bench.lines import StampedLines, printable
 from rl_bench.paths import SweepPaths
 from rl_bench.progress import changes, heartbeat, render, totals
-from rl_bench.run_table import PlannedRun, duration, title
+from rl_bench.run_table import Column, PlannedRun, duration, table_text, title
 from rl_bench.run_view import RunView
-from rl_bench.summary import exit_code, run_table
+from rl_bench.summary import exit_code, interpreter, run_table
 
 FILE_WIDTH = 180
 QUIET_S = 300.0
@@ -49,11 +52,46 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _sweep(folder: Path) -> SweepLedgers:
-    found = sweeps_in([folder])
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise ResultsError(f"{folder} holds several sweeps, name one of them: {names}")
-    return SweepLedgers(SweepPaths(found[0]))
+    """The sweep that is ``folder``, or the only one in it, or the only one in it that runs.
+
+    Raises:
+        ResultsError: There is none, or which one is not clear; then they have been listed.
+    """
+    found = [SweepLedgers(SweepPaths(path)) for path in sweeps_in([folder])]
+    if len(found) == 1:
+        return found[0]
+    driven = [sweep for sweep in found if sweep.is_driven]
+    if len(driven) == 1:
+        name = driven[0].paths.root.name
+        say(f"{name}: the one that runs of {plural(len(found), 'sweep')} in {folder}")
+        return driven[0]
+    _list(found)
+    raise ResultsError(
+        f"{folder} holds {plural(len(found), 'sweep')}, and {len(driven) or 'none'} of them "
+        f"{'run' if driven else 'runs'}: name one of them, as listed"
+    )
+
+
+def _list(sweeps: Sequence[SweepLedgers]) -> None:
+    """Prints sweeps, the latest first, with the command that watches each."""
+    ordered = sorted(sweeps, key=lambda sweep: sweep.changed_utc, reverse=True)
+    cells = {
+        "sweep": [sweep.paths.root.name for sweep in ordered],
+        "runs": [str(len(planned_ids(sweep.paths)) or "?") for sweep in ordered],
+        "now": ["runs" if sweep.is_driven else "" for sweep in ordered],
+        "last entry (UTC)": [f"{sweep.changed_utc:%Y-%m-%d %H:%M:%S}" for sweep in ordered],
+        "watch": [_command(sweep.paths.root) for sweep in ordered],
+    }
+    columns = [
+        Column(heading=heading, cells=tuple(column), is_number=heading == "runs")
+        for heading, column in cells.items()
+    ]
+    say(table_text(columns, width=sum(column.width + 2 for column in columns)).plain)
+
+
+def _command(sweep: Path) -> str:
+    near = sweep.relative_to(Path.cwd()) if sweep.is_relative_to(Path.cwd()) else sweep
+    return f"{interpreter()} -m analysis.watch {shlex.quote(str(near))}"
 
 
 def _console() -> Console:
@@ -68,7 +106,12 @@ def _once(sweep: SweepLedgers) -> int:
     sweep.update()
     console = _console()
     table = render(
-        sweep.views, sweep.plan(), now=datetime.now(UTC), max_rows=10_000, width=console.width
+        sweep.views,
+        sweep.plan(),
+        now=datetime.now(UTC),
+        is_driven=sweep.is_driven is not False,
+        max_rows=10_000,
+        width=console.width,
     )
     console.print(table)
     for line in _remarks(sweep):
@@ -97,6 +140,7 @@ def _show_table(sweep: SweepLedgers, console: Console, *, interval_s: float) -> 
                 sweep.views,
                 plan,
                 now=datetime.now(UTC),
+                is_driven=sweep.is_driven is not False,
                 max_rows=max(console.height - 7 - len(remarks), 3),
                 width=console.width,
             )
@@ -111,17 +155,18 @@ def _print_lines(sweep: SweepLedgers, console: Console, *, interval_s: float) ->
     lines = StampedLines(console)
     before: dict[str, RunView] = {}
     told: set[str] = set()
-    counted = ""
+    counted: tuple[str, bool] | None = None
     while True:
         sweep.update()
         plan, views, now = sweep.plan(), sweep.views, datetime.now(UTC)
+        is_driven = sweep.is_driven is not False
         new = changes(before, views, plan)
-        words = totals(views, plan, now=now)
-        if words.split(" · ", 1)[0] != counted:
-            counted = words.split(" · ", 1)[0]
+        words = totals(views, plan, now=now, is_driven=is_driven)
+        if (words.split(" · ", 1)[0], is_driven) != counted:
+            counted = words.split(" · ", 1)[0], is_driven
             new.append(words)
         if not new and lines.is_due:
-            new = [heartbeat(views, plan, now=now)]
+            new = [heartbeat(views, plan, now=now, is_driven=is_driven)]
         new += [line for line in _remarks(sweep) if line.split(":", 1)[0] not in told]
         told |= {line.split(":", 1)[0] for line in _remarks(sweep)}
         for line in new:
@@ -139,8 +184,7 @@ def _remarks(sweep: SweepLedgers) -> list[str]:
     if is_driven is False and not _is_over(sweep, sweep.plan()):
         return [
             *remarks,
-            "interrupted: no process runs this sweep, whatever its runs' states say; "
-            "the same command goes on",
+            "interrupted: no process runs this sweep; the same command goes on with it",
         ]
     active = [view.last_time_utc for view in sweep.views.values() if not view.is_final]
     if active:
@@ -170,7 +214,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 all runs are over; 1 some must be run again; 2 bad input.",
         allow_abbrev=False,
     )
-    parser.add_argument("folder", type=Path, help="the sweep's folder")
+    parser.add_argument(
+        "folder", type=Path, help="the sweep's folder, or one that holds sweeps, of which one runs"
+    )
     parser.add_argument("--interval", type=_interval, default=1.0, help="seconds between looks (1)")
     parser.add_argument("--once", action="store_true", help="one look, of every run")
     return parser

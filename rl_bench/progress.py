@@ -33,6 +33,7 @@ from rl_bench.grading_status import GradingStatus
 from rl_bench.lines import StampedLines
 from rl_bench.run_table import (
     DEFAULT_WIDTH,
+    INTERRUPTED,
     Column,
     PlannedRun,
     best,
@@ -41,6 +42,7 @@ from rl_bench.run_table import (
     fit,
     gain,
     gain_words,
+    has_begun,
     number,
     numbers,
     state_words,
@@ -64,8 +66,17 @@ _STYLES = {
 }
 
 
-def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: datetime) -> str:
-    """One line: finished of planned, active, waiting, failures, submissions, cost, budget."""
+def totals(
+    views: Mapping[str, RunView],
+    plan: Sequence[PlannedRun],
+    *,
+    now: datetime,
+    is_driven: bool = True,
+) -> str:
+    """One line: finished of planned, active, waiting, failures, submissions, cost, budget.
+
+    ``is_driven`` as in `render`.
+    """
     begun = _begun(views, plan)
     known = [views[name] for name in begun]
     final = [view for view in known if view.is_final]
@@ -75,7 +86,7 @@ def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: dat
     cost = total_cost(known)
     parts = [
         f"{len(final)}/{plural(len(plan), 'run')} finished",
-        f"{len(active)} active",
+        f"{len(active)} {INTERRUPTED if active and not is_driven else 'active'}",
         f"{len(plan) - len(known)} waiting",
         plural(sum(view.num_submissions for view in known), "submission"),
     ]
@@ -85,7 +96,7 @@ def totals(views: Mapping[str, RunView], plan: Sequence[PlannedRun], *, now: dat
         parts.append(f"{invalid} invalid")
     if cost is not None:
         parts.append(f"drivers {usd(cost)}")
-    left = sum(view.budget_left_s(now) for view in active)
+    left = sum(view.budget_left_s(_until(view, now, is_driven=is_driven)) for view in active)
     left += sum(run.budget_s for run in plan if run.run_id not in begun)
     parts.append(f"budget left {duration(left)}")
     return " · ".join(parts)
@@ -97,6 +108,7 @@ def render(
     *,
     now: datetime,
     gradings: Mapping[str, GradingStatus] = _NO_GRADINGS,
+    is_driven: bool = True,
     max_rows: int = DEFAULT_MAX_ROWS,
     width: int = DEFAULT_WIDTH,
 ) -> RenderableType:
@@ -104,17 +116,20 @@ def render(
 
     Between them stand drivers that do not answer and runs without a sandbox, a line each, for
     which rows make room. ``gradings`` tell, by a run's id, how far the grading of its checkpoint
-    is.
+    is. ``is_driven`` is False where no process drives the sweep: then what has begun and is not
+    over is interrupted, and its clocks stand where its last entry left them.
     """
     alarms = [*_open_lines(views, plan), *trouble_lines(views, plan)]
     shown = _choose(views, plan, max_rows=max(max_rows - len(alarms), 3))
-    columns = fit(_live_columns(views, plan, shown, gradings, now=now), width=width)
+    columns = fit(
+        _live_columns(views, plan, shown, gradings, now=now, is_driven=is_driven), width=width
+    )
     lines: list[RenderableType] = [Text(title(plan)), table_text(columns, width=width)]
     hidden = [run for run in plan if run not in shown]
     if hidden:
-        lines.append(Text(_hidden_words(views, hidden), style="dim"))
+        lines.append(Text(_hidden_words(views, hidden, is_driven=is_driven), style="dim"))
     lines += [Text(words, style="bold red", no_wrap=True, overflow="ellipsis") for words in alarms]
-    lines.append(Text(totals(views, plan, now=now), style="bold"))
+    lines.append(Text(totals(views, plan, now=now, is_driven=is_driven), style="bold"))
     return Group(*lines)
 
 
@@ -137,15 +152,19 @@ def heartbeat(
     *,
     now: datetime,
     gradings: Mapping[str, GradingStatus] = _NO_GRADINGS,
+    is_driven: bool = True,
 ) -> str:
-    """One line for a quiet time: the totals, and best score and budget left of active runs."""
+    """One line for a quiet time: the totals, and best score and budget left of active runs.
+
+    ``is_driven`` as in `render`.
+    """
     begun = _begun(views, plan)
     active = [run for run in plan if run.run_id in begun and not views[run.run_id].is_final]
-    parts = [totals(views, plan, now=now)]
+    parts = [totals(views, plan, now=now, is_driven=is_driven)]
     for run in active[:_MAX_HEARTBEAT_RUNS]:
         view = views[run.run_id]
-        left = duration(view.budget_left_s(now))
-        doing = _doing(view, gradings.get(run.run_id))
+        left = duration(view.budget_left_s(_until(view, now, is_driven=is_driven)))
+        doing = _doing(view, gradings.get(run.run_id), is_driven=is_driven)
         spent = f", {usd(view.driver_use.cost_usd)}" if view.driver_use.num_calls else ""
         parts.append(f"{run.label}: {doing}, best {number(view.best)}, {left} left{spent}")
     if len(active) > _MAX_HEARTBEAT_RUNS:
@@ -235,8 +254,12 @@ class Progress:
 
 def _begun(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[str]:
     """Ids of the planned runs that do not wait."""
-    names = [run.run_id for run in plan if run.run_id in views]
-    return [name for name in names if views[name].state is not RunState.PENDING]
+    return [run.run_id for run in plan if has_begun(views.get(run.run_id))]
+
+
+def _until(view: RunView, now: datetime, *, is_driven: bool) -> datetime:
+    """Until when a run's clocks are read: its last entry where nobody drives it on."""
+    return now if is_driven else datetime.fromisoformat(view.last_time_utc)
 
 
 def _choose(
@@ -249,7 +272,7 @@ def _choose(
 
     def rank(run: PlannedRun) -> tuple[int, float]:
         view = views.get(run.run_id)
-        if view is None or view.state is RunState.PENDING:
+        if not has_begun(view):
             return 2, 0.0
         if not view.is_final:
             return 0, 0.0
@@ -272,6 +295,7 @@ def _live_columns(
     gradings: Mapping[str, GradingStatus],
     *,
     now: datetime,
+    is_driven: bool,
 ) -> list[Column]:
     """A row a task; what belongs to the run stands in the first of its rows."""
     first: list[PlannedRun | None] = []
@@ -284,14 +308,18 @@ def _live_columns(
         return tuple(words(run, views.get(run.run_id)) if run else "" for run in first)
 
     def left(run: PlannedRun, view: RunView | None) -> str:
-        return duration(run.budget_s if view is None else view.budget_left_s(now))
+        if view is None or not view.num_attempts:
+            return duration(run.budget_s)
+        return duration(view.budget_left_s(_until(view, now, is_driven=is_driven)))
 
     def elapsed(_run: PlannedRun, view: RunView | None) -> str:
-        return duration(view.elapsed_s(now)) if view else ""
+        if view is None or not view.num_attempts:
+            return ""
+        return duration(view.elapsed_s(_until(view, now, is_driven=is_driven)))
 
     first_views = [views.get(run.run_id) if run else None for run in first]
     every = [views.get(run.run_id) for run in shown for _ in run.tasks]
-    states = of_run(lambda run, view: _doing(view, gradings.get(run.run_id)))
+    states = of_run(lambda run, view: _doing(view, gradings.get(run.run_id), is_driven=is_driven))
     styles = of_run(lambda _, view: _style(view))
     return [
         Column(heading="run", cells=of_run(lambda run, _: run.digest)),
@@ -309,10 +337,10 @@ def _live_columns(
     ]
 
 
-def _doing(view: RunView | None, grading: GradingStatus | None) -> str:
+def _doing(view: RunView | None, grading: GradingStatus | None, *, is_driven: bool = True) -> str:
     """A run's state, and how far the grading is that it waits for: ``baseline 57/134``."""
-    words = state_words(view)
-    if view is None or view.end is not None or grading is None:
+    words = state_words(view, is_driven=is_driven)
+    if view is None or view.end is not None or grading is None or not is_driven:
         return words
     is_baseline = view.state is RunState.BASELINE
     if is_baseline != (grading.submission_id is None):  # of a moment ago
@@ -337,8 +365,10 @@ def _open_lines(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> lis
     return sandbox_lines(unconfined)[:1]
 
 
-def _hidden_words(views: Mapping[str, RunView], hidden: Sequence[PlannedRun]) -> str:
-    counts = Counter(state_words(views.get(run.run_id)) for run in hidden)
+def _hidden_words(
+    views: Mapping[str, RunView], hidden: Sequence[PlannedRun], *, is_driven: bool
+) -> str:
+    counts = Counter(state_words(views.get(run.run_id), is_driven=is_driven) for run in hidden)
     return f"… and {len(hidden)} more: " + ", ".join(f"{n} {s}" for s, n in counts.most_common())
 
 

@@ -6,6 +6,7 @@ shortened. Also the words and figures that tables and lines of progress have in 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -17,6 +18,7 @@ from rl_bench.run_view import RunView
 from rl_bench.task_view import TaskView
 
 DEFAULT_WIDTH = 120
+INTERRUPTED = "interrupted"
 WITHIN_NOISE = "~"
 INVALID = "!"
 """Marks scores of an invalid run: they are kept, and count for nothing."""
@@ -144,10 +146,20 @@ def planned(specs: Mapping[str, RunSpec]) -> list[PlannedRun]:
     ]
 
 
-def state_words(view: RunView | None) -> str:
-    """A run's state, or its end once it has one; ``retrying`` between two attempts."""
+def has_begun(view: RunView | None) -> TypeGuard[RunView]:
+    """Whether a run does not wait for its first process."""
+    return view is not None and view.state is not RunState.PENDING
+
+
+def state_words(view: RunView | None, *, is_driven: bool = True) -> str:
+    """A run's state, or its end once it has one; ``retrying`` between two attempts.
+
+    What has begun and is not over is ``interrupted`` where no process drives its sweep.
+    """
     if view is None:
         return RunState.PENDING.value
+    if not is_driven and has_begun(view) and not view.is_final:
+        return INTERRUPTED
     if view.end is None:
         return view.state.value
     return view.end.value if view.is_final else f"retrying ({view.end.value})"

@@ -90,15 +90,46 @@ def test_a_report_beside_sweeps_is_none(tmp_path: Path) -> None:
     assert [path.name for path in sweeps_in([tmp_path])] == ["s"]
 
 
-@pytest.mark.parametrize("names", [[], ["a", "b"]])
-def test_a_folder_that_is_no_sweep_is_refused(
-    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_without_a_sweep_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in names:
-        (tmp_path / name / "runs").mkdir(parents=True)
-        (tmp_path / name / "sweep.json").write_text("{}")
     assert watch.main([str(tmp_path)]) == 2
-    assert "name " in capsys.readouterr().err
+    assert f"{tmp_path} holds no sweep" in capsys.readouterr().err
+    assert watch.main([str(tmp_path / "none")]) == 2
+    assert "none is no folder: name one below results/" in capsys.readouterr().err
+
+
+def test_of_several_sweeps_the_one_that_runs_is_shown_or_all_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, time_s in (("a", 1e9), ("b c", 2e9)):
+        sweep = SweepPaths(tmp_path / "results" / name)
+        plan_of(sweep, WAITING)
+        os.utime(sweep.config, (time_s, time_s))
+    a, b = (SweepPaths(tmp_path / "results" / name) for name in ("a", "b c"))
+
+    def look() -> tuple[int, list[str], str]:
+        code = watch.main(["results", "--once"])
+        told = capsys.readouterr()
+        return code, told.out.splitlines(), told.err
+
+    code, lines, err = look()
+    assert code == 2
+    assert "results holds 2 sweeps, and none of them runs: name one of them" in err
+    assert [line.split()[0] for line in lines] == ["sweep", "b", "a"], "the latest first"
+    assert "2033-05-18 03:33:20" in lines[1]
+    assert lines[1].endswith("-m analysis.watch 'results/b c'")
+    with FileLock(a.lock):
+        code, lines, err = look()
+        assert (code, err) == (1, "")
+        assert lines[0] == "a: the one that runs of 2 sweeps in results"
+        assert any("0/1 run finished · 0 active · 1 waiting" in line for line in lines)
+        with FileLock(b.lock):
+            code, lines, err = look()
+            assert code == 2
+            assert "and 2 of them run: name" in err
+            assert all(" runs " in line for line in lines)
 
 
 def test_a_finished_sweep_is_shown_whole_and_nothing_is_written(
@@ -129,11 +160,20 @@ def test_a_sweep_that_nobody_runs_is_said_to_be_interrupted(
     with FileLock(scene.sweep.lock):
         running = look()
     assert "interrupted" not in running
+    assert " running " in running
+    assert "0/1 run finished · 1 active · 0 waiting" in running
     assert "no entry in any ledger: for" in running
     assert "if the sweep is not running" not in running
     stopped = look()
     assert "interrupted: no process runs this sweep" in stopped
     assert "the same command goes on" in stopped
+    assert " running " not in stopped
+    assert " interrupted " in stopped.splitlines()[2]
+    # The agent began a second before the last entry, and then nobody counted on.
+    left = stopped.splitlines()[2].split()[-2:]
+    assert left == ["2:46:39", "1:41"]
+    assert "0/1 run finished · 1 interrupted · 0 waiting" in stopped
+    assert "budget left 2:46:39" in stopped
     scene.end(60, end=RunEnd.COMPLETED)
     write_ledger(scene, first=told)
     assert "interrupted" not in look()
@@ -146,10 +186,15 @@ def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
     write_ledger(scene)
     command = [sys.executable, "-m", "analysis.watch", str(scene.sweep.root), "--interval", "0.1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    lock = FileLock(scene.sweep.lock)
+    lock.acquire()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
-        assert any("0/1 run finished" in line for line in lines)
+        assert any("0/1 run finished · 1 active" in line for line in lines)
+        lock.release()
+        assert any("0/1 run finished · 1 interrupted" in line for line in lines)
+        assert "interrupted: no process runs this sweep" in next(lines)
         told = len(scene.entries)
         scene.submit(1, 20, 61.5)
         scene.end(60, end=RunEnd.COMPLETED)
