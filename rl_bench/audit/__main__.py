@@ -8,8 +8,10 @@ nothing judged; 130 interrupted.
 
 import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +29,7 @@ from rl_bench.events import ModeAudited
 from rl_bench.judges.check import check_judge
 from rl_bench.paths import SweepPaths
 from rl_bench.plan_view import make_console
+from rl_bench.waiting import told_while
 
 _HELP = f"""\
 usage: python -m rl_bench.audit RESULTS/SWEEP [--run ID] [--config-dir DIR] [audit.KEY=VALUE ...]
@@ -90,15 +93,27 @@ def _run(argv: Sequence[str]) -> int:
         say(_HELP)
         return 0
     sweep = _sweep(words, config_dirs=args.config_dir)
-    records = []
-    run_ids = sweep.chosen(args.run)
-    for run_id in run_ids:
-        say(f"{run_id} …", to_stderr=True)
-        records.append(sweep.audit(run_id))
+    records = _judge(sweep, sweep.chosen(args.run))
     path = sweep.keep(records)
     show(records, console=make_console())
     say(f"\nwritten to {path}")
     return int(any(record.is_breach or record.not_audited for record in records))
+
+
+def _judge(sweep: RecordedSweep, run_ids: Sequence[str]) -> list[AuditRecord]:
+    """Judges runs; tells on standard error how far that is."""
+    tell = partial(say, to_stderr=True)
+    tell(f"judging {plural(len(run_ids), 'run')} by rules {RULES_VERSION}")
+    records = []
+    for number, run_id in enumerate(run_ids, 1):
+        name, began = f"{number}/{len(run_ids)} {run_id}", time.monotonic()
+        with told_while(name, tell):
+            record = sweep.audit(run_id)
+        verdict = record.not_audited or _verdict(record.mode)
+        found = plural(len(record.findings), "finding")
+        tell(f"{name}: {verdict}, {found}, {time.monotonic() - began:.1f} s")
+        records.append(record)
+    return records
 
 
 def _sweep(words: Sequence[str], *, config_dirs: Sequence[Path]) -> RecordedSweep:

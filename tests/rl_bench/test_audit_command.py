@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -70,7 +71,13 @@ def state(sweep: Path) -> dict[str, bytes]:
 def test_a_sweep_is_judged_anew(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     untouched = state(sweep)
     assert main([str(sweep)]) == 1
-    shown = capsys.readouterr().out
+    told = capsys.readouterr()
+    shown = told.out
+    first, *each = told.err.splitlines()
+    assert first == f"judging 2 runs by rules {RULES_VERSION}"
+    for line, begin in zip(each, ("1/2 clean-1: clean, ", "2/2 rl-2: breach, "), strict=True):
+        assert line.startswith(begin)
+        assert re.fullmatch(r"\d+ findings?, \d+\.\d s", line.removeprefix(begin))
     for word in ("clean-1", "rl-2", "suspect", "breach", "grpo", "GRPOTrainer"):
         assert word in shown
     first, second = lines(sweep)
