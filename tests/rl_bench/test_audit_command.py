@@ -73,8 +73,8 @@ def test_a_sweep_is_judged_anew(sweep: Path, capsys: pytest.CaptureFixture[str])
     assert main([str(sweep)]) == 1
     told = capsys.readouterr()
     shown = told.out
-    first, *each = told.err.splitlines()
-    assert first == f"judging 2 runs by rules {RULES_VERSION}"
+    head, *each = told.err.splitlines()
+    assert head == f"judging 2 runs by rules {RULES_VERSION}"
     for line, begin in zip(each, ("1/2 clean-1: clean, ", "2/2 rl-2: breach, "), strict=True):
         assert line.startswith(begin)
         assert re.fullmatch(r"\d+ findings?, \d+\.\d s", line.removeprefix(begin))
