@@ -12,6 +12,7 @@ logs/agent.stdout, agent.stderr
 code.git/                  the shadow history of the agent's code/, a bare git repository
 recording.json             what a replay of this run is told; made when one starts
 snapshots/<content_hash>/    accepted submissions
+snapshot_samples/<hash>      what the audit looks at of those that were removed
 snapshot_refs/               which run needs which of them (see rl_bench.lineage.references)
 tables/<table>/<run_id>.parquet
 audits/<rules_version>.jsonl  verdicts of `python -m rl_bench.audit`, a line a run

@@ -48,7 +48,7 @@ from rl_bench.audit.rules import (
 from rl_bench.audit.sources import History, Version, loose_files, read_history, written
 from rl_bench.audit.submissions import Submission, submissions_of
 from rl_bench.audit.training_logs import training_logs
-from rl_bench.audit.weight_samples import Weights
+from rl_bench.audit.weight_samples import KEPT, Weights
 from rl_bench.audit.weights import open_references, weight_findings
 from rl_bench.config import AuditConfig, RunSpec
 from rl_bench.errors import RlBenchError
@@ -241,30 +241,44 @@ def _weights(
     found: list[FindingMade] = []
     judged: dict[str, list[FindingMade]] = {}
     for submission in material.submissions:
-        folder = snapshots / submission.content_hash
         if submission.unchanged:
             found.append(_unchanged(submission))
         elif submission.content_hash in judged:
             found += [_for(each, submission) for each in judged[submission.content_hash]]
-        elif not folder.is_dir() or time.monotonic() > deadline:
-            found += _earlier(material.entries, submission)
-            why = _unread(material.entries, submission, is_there=folder.is_dir())
-            problems.own.append(f"the weights of submission {submission.submission_id} {why}")
         else:
             try:
-                made = weight_findings(
-                    submission.submission_id,
-                    folder,
-                    base=base,
-                    references=references,
-                    deadline=deadline,
-                )
-            except (RlBenchError, OSError, ValueError) as error:
+                ours = _submitted(snapshots, submission)
+                if ours is not None and time.monotonic() <= deadline:
+                    made = weight_findings(
+                        submission.submission_id,
+                        ours,
+                        base=base,
+                        references=references,
+                        deadline=deadline,
+                    )
+                    judged[submission.content_hash] = made
+                    found += made
+                    continue
+                why = _unread(material.entries, submission, is_there=ours is not None)
+                problems.own.append(f"the weights of submission {submission.submission_id} {why}")
+            except (RlBenchError, OSError, ValueError, LookupError) as error:
                 problems.agents.append(f"submission {submission.submission_id}: {error}")
-                continue
-            judged[submission.content_hash] = made
-            found += made
+            found += _earlier(material.entries, submission)
     return found
+
+
+def _submitted(snapshots: Path, submission: Submission) -> Weights | None:
+    """A submission's weights, or the samples that retention kept of them; None: neither is there.
+
+    Raises:
+        RlBenchError: The checkpoint is malformed.
+        OSError, ValueError, LookupError: It, or what was kept of it, cannot be read.
+    """
+    folder = snapshots / submission.content_hash
+    if folder.is_dir():
+        return Weights.of(folder)
+    kept = snapshots.with_name(KEPT) / submission.content_hash
+    return Weights.kept(kept) if kept.is_file() else None
 
 
 def _for(finding: FindingMade, submission: Submission) -> FindingMade:

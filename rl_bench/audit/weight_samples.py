@@ -3,8 +3,12 @@
 A sample is the same places of every checkpoint, so that samples can be subtracted. Sixteen
 gigabytes cost a few thousand small reads. Headers are checked by
 `rl_bench.safetensors_header` first; element types other than floating point are left out.
+
+Of a snapshot that goes, `Weights.keep` writes all samples that can be asked for into one small
+file: what is compared with it later is compared as if the snapshot were there.
 """
 
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -16,14 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_bench.checkpoint import weight_files
+from rl_bench.clone import open_regular
 from rl_bench.safetensors_header import read_tensor_specs
+from rl_bench.whole_file import replacing
 
 Floats = NDArray[np.float64]
 NUM_RUNS = 16
 RUN_LENGTH = 256
 BLOCK = 128
 """Rows and columns of the block whose structure is looked at."""
+MIN_BLOCK = 8
+"""Rows and columns that a tensor must have for its block to tell anything."""
+KEPT = "snapshot_samples"
+"""The folder beside a sweep's snapshots that has samples of those that went, by content hash."""
+_SAMPLING = [NUM_RUNS, RUN_LENGTH, BLOCK, MIN_BLOCK]
 _BYTES = {"F32": 4, "BF16": 2, "F16": 2, "F64": 8}
+_Runs = Sequence[tuple[int, int]]
+"""First element and number of elements of each."""
 
 
 class TensorPlace(NamedTuple):
@@ -41,12 +54,28 @@ class TensorPlace(NamedTuple):
             total *= size
         return total
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether there are numbers in it."""
+        return self.dtype in _BYTES and bool(self.num_elements)
+
+    @property
+    def has_block(self) -> bool:
+        """Whether it is a matrix with a block to look at."""
+        return self.is_sampled and len(self.shape) >= 2 and min(self.shape[:2]) >= MIN_BLOCK
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a checkpoint by name; nothing is read until it is asked for."""
+    """The tensors of a checkpoint by name; nothing is read until it is asked for.
+
+    Attributes:
+        tensors: Where each lies.
+        is_kept: In a file that `keep` wrote: its sample lies there, and its block behind that.
+    """
 
     tensors: Mapping[str, TensorPlace]
+    is_kept: bool = False
 
     @classmethod
     def of(cls, folder: Path) -> "Weights":
@@ -67,23 +96,58 @@ class Weights:
                 found[name] = TensorPlace(file, spec.dtype, spec.shape, start)
         return cls(found)
 
+    @classmethod
+    def kept(cls, file: Path) -> "Weights":
+        """The samples of a checkpoint that is gone.
+
+        Raises:
+            ValueError: They were not taken like today's, or the file is damaged.
+            OSError: It cannot be read.
+        """
+        with open_regular(file) as stream:
+            (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
+            header = json.loads(stream.read(length))
+        if header["sampling"] != _SAMPLING:
+            raise ValueError(f"{file} holds other samples than those that are looked at today")
+        starts = itertools.accumulate(
+            (_num_kept_bytes(dtype, shape) for _, dtype, shape in header["tensors"]),
+            initial=8 + length,
+        )
+        places = {
+            name: TensorPlace(file, dtype, tuple(shape), start)
+            for (name, dtype, shape), start in zip(header["tensors"], starts, strict=False)
+        }
+        return cls(places, is_kept=True)
+
+    def keep(self, file: Path) -> None:
+        """Writes every sample and block to ``file``, bytes as they are.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        places = {name: place for name, place in self.tensors.items() if place.is_sampled}
+        tensors = [(name, place.dtype, place.shape) for name, place in places.items()]
+        header = json.dumps({"sampling": _SAMPLING, "tensors": tensors}).encode()
+        with replacing(file, is_shared=True) as part, part.open("wb") as out:
+            out.write(struct.pack("<Q", len(header)) + header)
+            for place in places.values():
+                out.write(_read(place, _sample_runs(place)))
+                if place.has_block:
+                    out.write(_read(place, _block(place)[0]))
+
     def sample(self, name: str) -> Floats:
         """Runs of elements at even distances, joined."""
         place = self.tensors[name]
-        total = place.num_elements
-        if total <= NUM_RUNS * RUN_LENGTH:
-            return _read(place, [(0, total)])
-        step = (total - RUN_LENGTH) // (NUM_RUNS - 1)
-        return _read(place, [(number * step, RUN_LENGTH) for number in range(NUM_RUNS)])
+        runs = _sample_runs(place)
+        return _decode(_read(place, [(0, _total(runs))] if self.is_kept else runs), place.dtype)
 
     def block(self, name: str) -> Floats:
         """A block of a matrix's first columns, rows at even distances; shape (rows, columns)."""
         place = self.tensors[name]
-        rows, columns = place.shape[0], place.num_elements // place.shape[0]
-        height, width = min(rows, BLOCK), min(columns, BLOCK)
-        step = rows // height
-        runs = [(number * step * columns, width) for number in range(height)]
-        return _read(place, runs).reshape(height, width)
+        runs, shape = _block(place)
+        if self.is_kept:
+            runs = [(_total(_sample_runs(place)), _total(runs))]
+        return _decode(_read(place, runs), place.dtype).reshape(shape)
 
 
 def comparable(ours: Weights, theirs: Weights) -> Sequence[str]:
@@ -91,8 +155,7 @@ def comparable(ours: Weights, theirs: Weights) -> Sequence[str]:
     return sorted(
         name
         for name, place in ours.tensors.items()
-        if place.dtype in _BYTES
-        and place.num_elements
+        if place.is_sampled
         and name in theirs.tensors
         and theirs.tensors[name].dtype in _BYTES
         and theirs.tensors[name].shape == place.shape
@@ -111,14 +174,40 @@ def rounded(values: Floats, dtype: str) -> Floats:
     return values.astype(np.float32).astype(np.float64) if dtype == "F32" else values
 
 
-def _read(place: TensorPlace, runs: Sequence[tuple[int, int]]) -> Floats:
+def _sample_runs(place: TensorPlace) -> _Runs:
+    total = place.num_elements
+    if total <= NUM_RUNS * RUN_LENGTH:
+        return [(0, total)]
+    step = (total - RUN_LENGTH) // (NUM_RUNS - 1)
+    return [(number * step, RUN_LENGTH) for number in range(NUM_RUNS)]
+
+
+def _block(place: TensorPlace) -> tuple[_Runs, tuple[int, int]]:
+    """The block's runs and its shape."""
+    rows, columns = place.shape[0], place.num_elements // place.shape[0]
+    height, width = min(rows, BLOCK), min(columns, BLOCK)
+    step = rows // height
+    return [(number * step * columns, width) for number in range(height)], (height, width)
+
+
+def _total(runs: _Runs) -> int:
+    return sum(count for _, count in runs)
+
+
+def _num_kept_bytes(dtype: str, shape: Sequence[int]) -> int:
+    place = TensorPlace(Path(), dtype, tuple(shape), 0)
+    block = _total(_block(place)[0]) if place.has_block else 0
+    return (_total(_sample_runs(place)) + block) * _BYTES[dtype]
+
+
+def _read(place: TensorPlace, runs: _Runs) -> bytes:
     size = _BYTES[place.dtype]
     parts = []
     with place.file.open("rb", buffering=0) as stream:
         for first, count in runs:
             stream.seek(place.start + first * size)
             parts.append(stream.read(count * size))
-    return _decode(b"".join(parts), place.dtype)
+    return b"".join(parts)
 
 
 def _decode(data: bytes, dtype: str) -> Floats:

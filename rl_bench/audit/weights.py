@@ -116,7 +116,7 @@ def measure_change(ours: Weights, base: Weights, *, deadline: float) -> Change:
         size, scale = float(change @ change), float(before @ before)
         moved, weight, dot = moved + size, weight + scale, dot + abs(float(change @ before))
         largest = max(largest, _ratio(size, scale))
-        if len(ours.tensors[name].shape) >= 2 and min(ours.tensors[name].shape[:2]) >= 8:
+        if ours.tensors[name].has_block:
             matrices.append(name)
     coherences = _coherences(ours, base, _spread(matrices, NUM_BLOCKS), deadline=deadline)
     return Change(
@@ -199,7 +199,7 @@ def share_of_way(ours: Weights, base: Weights, known: Weights, *, deadline: floa
 
 def weight_findings(
     submission_id: int,
-    folder: Path,
+    ours: Weights,
     *,
     base: Weights,
     references: Mapping[str, Weights],
@@ -208,10 +208,8 @@ def weight_findings(
     """What the weights of one submission say.
 
     Raises:
-        RlBenchError: A checkpoint is malformed.
         OSError: A file cannot be read.
     """
-    ours = Weights.of(folder)
     found = []
     change = measure_change(ours, base, deadline=deadline)
     noise = _noise_finding(submission_id, change)

@@ -2,7 +2,8 @@
 
 By default those that are best on a task, the last, the base itself, and any that is not graded yet.
 The submissions' rows and scores stay whatever is removed: the ledger is the truth, and a note in it
-says what went. Repeating it changes nothing, and a kill in between leaves nothing lost.
+says what went. Of the weights, samples stay, so that the audit says the same as if all had stayed.
+Repeating it changes nothing, and a kill in between leaves nothing lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,8 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+from rl_bench.audit.weight_samples import KEPT, Weights
 from rl_bench.config import KeepModels, RunSpec
 from rl_bench.counts import plural
+from rl_bench.errors import RlBenchError
 from rl_bench.events import Entry, Note, RunStarted, SubmissionAccepted
 from rl_bench.lineage.references import SnapshotReferences
 from rl_bench.scoreboard import Scoreboard
@@ -42,6 +45,7 @@ class Retention:
         keep_models: KeepModels,
         base_hash: str,
     ) -> None:
+        self._snapshots = snapshots
         self._references = SnapshotReferences(snapshots, run_id=run_id)
         self._tasks = tuple(task.name for task in spec.tasks)
         self._spec = spec
@@ -70,15 +74,29 @@ class Retention:
         """
         removed: dict[str, int] = {}
         problems: list[str] = []
-        for digest in superfluous:
+        for digest, ids in superfluous.items():
             try:
+                if ids:
+                    self._keep_samples(digest)
                 num_bytes = self._references.release(digest)
-            except OSError as error:
+            except (OSError, RlBenchError, ValueError, LookupError) as error:
                 problems.append(f"{digest[:12]}: {error}")
                 continue
             if num_bytes is not None:
                 removed[digest] = num_bytes
         return _note(removed, problems, superfluous)
+
+    def _keep_samples(self, digest: str) -> None:
+        """Keeps what the audit looks at of the weights, whatever rules it will have.
+
+        Raises:
+            RlBenchError: The checkpoint is malformed.
+            OSError, ValueError, LookupError: It cannot be read, or the disk refused.
+        """
+        snapshot, kept = self._snapshots / digest, self._snapshots.with_name(KEPT) / digest
+        if snapshot.is_dir() and not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            Weights.of(snapshot).keep(kept)
 
     def at_end(self, entries: Iterable[Entry]) -> Note | None:
         """Removes all that is not kept, of every attempt; call it when the run accepts no more.

@@ -1,14 +1,16 @@
 """Weights that were trained, and weights that were not: real training steps against noise."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file as save_torch
 
 from rl_bench.audit.rules import Rule
-from rl_bench.audit.weight_samples import Weights, comparable, rounded
+from rl_bench.audit.weight_samples import KEPT, Weights, comparable, rounded
 from rl_bench.audit.weights import measure_change, weight_findings
 from rl_bench.config import AuditConfig
 from rl_bench.events import FindingMade, Note
@@ -74,7 +76,7 @@ def findings(tmp_path: Path, base: Tensors, ours: Tensors, **known: Tensors) -> 
     folders = {name: save_weights(tmp_path / name, value) for name, value in known.items()}
     return weight_findings(
         3,
-        save_weights(tmp_path / "ours", ours),
+        Weights.of(save_weights(tmp_path / "ours", ours)),
         base=Weights.of(save_weights(tmp_path / "base", base)),
         references={name: Weights.of(folder) for name, folder in folders.items()},
         deadline=FOREVER,
@@ -208,3 +210,85 @@ def test_weights_that_the_sweeps_rule_did_not_keep_are_no_loss(tmp_path: Path) -
         "by the sweep's rule, sink.keep_models, they were not kept",
         "the weights of submission 2 are not there",
     ]
+
+
+def torch_dtypes(base: Tensors, folder: Path) -> Path:
+    """A checkpoint in all floating-point types, with tensors that have no sample or no block."""
+    types = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    tensors = {
+        name: torch.from_numpy(value).to(types[number % len(types)])
+        for number, (name, value) in enumerate(sorted(base.items()))
+    }
+    more = {
+        "ids": torch.arange(12),
+        "none": torch.zeros(0, 4),
+        "one": torch.tensor(3.0),
+        "deep": torch.rand(20, 16, 3),
+        "large": torch.rand(300, 200),
+    }
+    folder.mkdir()
+    save_torch(tensors | more, folder / "model.safetensors")
+    return folder
+
+
+def test_what_is_kept_of_weights_is_all_that_is_looked_at(tmp_path: Path, base: Tensors) -> None:
+    whole = Weights.of(torch_dtypes(base, tmp_path / "model"))
+    whole.keep(tmp_path / "kept")
+    kept = Weights.kept(tmp_path / "kept")
+
+    names = comparable(whole, whole)
+    assert comparable(whole, kept) == names
+    assert set(whole.tensors) - set(kept.tensors) == {"ids", "none"}
+    blocks = [name for name in names if whole.tensors[name].has_block]
+    assert {"large", "deep", "first.weight"} <= set(blocks)
+    for name in names:
+        assert kept.tensors[name].has_block == whole.tensors[name].has_block
+        assert np.array_equal(kept.sample(name), whole.sample(name))
+    for name in blocks:
+        assert np.array_equal(kept.block(name), whole.block(name))
+
+
+def test_samples_of_another_kind_are_refused(
+    tmp_path: Path, base: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Weights.of(save_weights(tmp_path / "model", base)).keep(tmp_path / "kept")
+    monkeypatch.setattr("rl_bench.audit.weight_samples._SAMPLING", [1, 2, 3, 4])
+    with pytest.raises(ValueError, match="other samples"):
+        Weights.kept(tmp_path / "kept")
+
+
+def test_a_submission_whose_weights_went_is_judged_like_one_whose_weights_stayed(
+    tmp_path: Path, base: Tensors
+) -> None:
+    scene = AuditScene(tmp_path)
+    known = trained(base, lr=1e-3, steps=20)
+    towards = {name: (value + 0.6 * (known[name] - value)) for name, value in base.items()}
+    ours = {
+        "noise": noisy(base, 1e-6),
+        "good": trained(base, lr=1e-4, steps=3),
+        "scaled": {name: value * np.float32(1.0001) for name, value in base.items()},
+        "towards": {name: value.astype(np.float32) for name, value in towards.items()},
+    }
+    for number, (digest, tensors) in enumerate(ours.items(), 1):
+        save_weights(scene.sweep.snapshots / digest, tensors)
+        scene.submit(number, digest=digest)
+    config = AuditConfig(name="a", references={"known": save_weights(tmp_path / "known", known)})
+    model = str(save_weights(tmp_path / "model", base))
+    stayed = scene.audit(base=model, config=config)
+    assert stayed.invalid_submissions == {1, 3, 4}
+
+    (scene.sweep.root / KEPT).mkdir()
+    for digest in ours:
+        snapshot = scene.sweep.snapshots / digest
+        Weights.of(snapshot).keep(scene.sweep.root / KEPT / digest)
+        shutil.rmtree(snapshot)
+    went = scene.audit(base=model, config=config)
+    assert went.findings == stayed.findings
+    assert not [f for f in scene.findings(went, Rule.NOT_CHECKED) if "submission" in f.summary]
+
+    (scene.sweep.root / KEPT / "noise").write_bytes(b"\0" * 20)
+    for finding in stayed.findings:
+        scene.add(finding)
+    damaged = scene.audit(base=model, config=config)
+    assert damaged.invalid_submissions == {1, 3, 4}, "what was found before stays"
+    assert "submission 1" in scene.findings(damaged, Rule.NOT_CHECKED)[0].summary

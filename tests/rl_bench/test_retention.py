@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_bench.audit.weight_samples import KEPT, Weights
 from rl_bench.checkpoint import content_hash
 from rl_bench.config import BudgetConfig, KeepModels
 from rl_bench.events import (
@@ -228,6 +229,37 @@ def test_a_snapshot_that_cannot_be_removed_is_a_warning(
     assert digest not in place.kept()
 
 
+def test_of_what_goes_the_audits_samples_stay_and_of_what_was_never_accepted_nothing(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path)
+    place.start()
+    gone = place.submit(10, 1.0)
+    looked_at = Weights.of(place.snapshots / gone)
+    samples = {name: looked_at.sample(name).tolist() for name in looked_at.tensors}
+    place.submit(11, 2.0)
+    place.store.take(str(write_checkpoint(place.workspace / "x", value=77)))
+    place.end()
+    [kept] = (tmp_path / KEPT).iterdir()
+    assert kept.name == gone
+    again = Weights.kept(kept)
+    assert {name: again.sample(name).tolist() for name in again.tensors} == samples
+
+
+def test_a_snapshot_whose_samples_cannot_be_kept_stays(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.start()
+    digest = place.submit(10, 1.0)
+    place.submit(11, 2.0)
+    (tmp_path / KEPT).touch()
+    note = place.end()
+    assert note is not None
+    assert (note.level, digest in place.kept()) == ("warning", True)
+    (tmp_path / KEPT).unlink()
+    place.end()
+    assert digest not in place.kept()
+
+
 def scene_with_retention(root: Path, *tasks: str) -> Scene:
     scene = Scene(root, make_spec(*tasks, budget=BudgetConfig(name="t", wall_clock_s=600)))
     scene.desk._retention = Retention(
@@ -248,6 +280,7 @@ def test_a_long_run_keeps_its_disk_free_while_it_runs(tmp_path: Path) -> None:
         scene.server.run(scene.desk.drain())
         kept = sorted(value_of(path) for path in (tmp_path / "snapshots").iterdir())
         assert kept == [12.0, 30.0]
+        assert len(list((tmp_path / KEPT).iterdir())) == 3, "samples of the others stay"
         again = submit(scene, "output/20.0").json()
         assert (again["submission_id"], again["score"]) == (3, 20.0)
         notes = [event.message for event in scene.events(Note) if isinstance(event, Note)]
