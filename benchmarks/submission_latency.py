@@ -34,10 +34,14 @@ NUM_REQUESTS = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One checkpoint one way: seconds to hash, load, generate and (cold only) close."""
+    """One checkpoint one way: seconds to hash, load, generate and (cold only) close.
+
+    ``engine_s``, a part of ``load_s``: the swap in place or the engine's start alone.
+    """
 
     hash_s: float
     load_s: float
+    engine_s: float
     generate_s: float
     close_s: float
     texts: tuple[str, ...]
@@ -75,7 +79,12 @@ async def one_round(
     spent = [after - before for before, after in itertools.pairwise(times)]
     texts = tuple(completion.text for completion in completions)
     return Round(
-        hash_s=spent[0], load_s=spent[1], generate_s=spent[2], close_s=spent[3], texts=texts
+        hash_s=spent[0],
+        load_s=spent[1],
+        engine_s=report.engine_s,
+        generate_s=spent[2],
+        close_s=spent[3],
+        texts=texts,
     )
 
 
@@ -109,18 +118,20 @@ def report(
     def medians(rounds: Sequence[Round]) -> dict[str, float]:
         return {
             name: round(statistics.median(getattr(one, name) for one in rounds), 4)
-            for name in ("hash_s", "load_s", "generate_s", "close_s", "total_s")
+            for name in ("hash_s", "load_s", "engine_s", "generate_s", "close_s", "total_s")
         }
 
-    ratio = statistics.median(one.total_s for one in cold) / statistics.median(
-        one.total_s for one in warm
-    )
+    def ratio(name: str) -> float:
+        return round(medians(cold)[name] / medians(warm)[name], 1)
+
     return {
         "num_rounds": len(warm),
         "num_requests": NUM_REQUESTS,
         "warm": medians(warm),
         "cold": medians(cold),
-        "cold_to_warm": round(ratio, 1),
+        "cold_to_warm": ratio("total_s"),
+        "load_cold_to_warm": ratio("load_s"),
+        "start_to_swap": ratio("engine_s"),
     }
 
 

@@ -80,10 +80,17 @@ class LoadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """How a load went. ``seconds`` is wall time of the swap or start."""
+    """How a load went.
+
+    Attributes:
+        kind: What it took.
+        seconds: Wall time of it all: reading and proving the checkpoint, engine, canary.
+        engine_s: Of them, the swap in place or the start of an engine alone.
+    """
 
     kind: LoadKind
     seconds: float
+    engine_s: float = 0.0
 
 
 OnCompletion: TypeAlias = Callable[[int, Completion], None]

@@ -73,6 +73,7 @@ class VllmEngine:
         self._canary: Canary | None = None
         self._fingerprint = ""
         self._loaded: Prepared | None = None
+        self._engine_s = 0.0
         self._without_reference: set[str] = set()
         self._turn = asyncio.Lock()
         self._num_running = 0
@@ -115,7 +116,8 @@ class VllmEngine:
                 kind = LoadKind.COLD
                 await self._start(prepared)
             self._loaded = prepared
-        return LoadReport(kind=kind, seconds=time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return LoadReport(kind=kind, seconds=seconds, engine_s=self._engine_s)
 
     async def generate(
         self,
@@ -298,7 +300,9 @@ class VllmEngine:
     async def _swap_weights(self, folder: Path) -> str:
         """Has every worker load ``folder``; returns what went wrong in any of them."""
         assert self._process is not None
+        began = time.monotonic()
         problems = await self._process.llm.collective_rpc("swap_weights", args=(str(folder),))
+        self._engine_s = time.monotonic() - began
         return "; ".join(problem for problem in problems if problem)
 
     async def _start(self, prepared: "Prepared") -> None:
@@ -327,7 +331,9 @@ class VllmEngine:
 
         from rl_bench.engine.canary import Canary
 
+        began = time.monotonic()
         self._process = await VllmProcess.start(prepared.folder, self._options)
+        self._engine_s = time.monotonic() - began
         self._fingerprint = prepared.fingerprint
         self._canary = Canary(getattr(torch, self._options.dtype))
         async with asyncio.timeout(SWAP_TIMEOUT_S):

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psutil
@@ -32,13 +33,18 @@ class WorkerExtension:
             Empty, or the traceback.
         """
         try:
-            self.reload_weights(weights_path=path)
-            self._process_head()
-            for cache in _tensors(self.model_runner.kv_caches):
-                cache.zero_()
+            with ThreadPoolExecutor(1) as beside:
+                zeroed = beside.submit(self._zero_caches)
+                self.reload_weights(weights_path=path)
+                self._process_head()
+                zeroed.result()
         except Exception:  # noqa: BLE001  the boundary: an exception here would kill the engine
             return traceback.format_exc()
         return ""
+
+    def _zero_caches(self) -> None:
+        for cache in _tensors(self.model_runner.kv_caches):
+            cache.zero_()
 
     def follow_parent(self, pid: int, started: float) -> str:
         """Ends this process soon after process ``pid`` (started at ``started``) is gone.

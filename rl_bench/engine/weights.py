@@ -1,4 +1,4 @@
-"""Looks at every weight of a checkpoint before an engine sees it, one tensor at a time.
+"""Looks at every weight of a checkpoint before an engine sees it.
 
 A NaN loads into an engine without a word and can outlive its checkpoint in the KV cache, so the
 weights are proved finite first. The same pass sums each tensor up, by which the canary knows
@@ -6,6 +6,10 @@ whether two checkpoints should answer differently, and compares a tied model's s
 embedding.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +18,9 @@ from safetensors import safe_open
 
 from rl_bench.checkpoint import HEAD, CheckpointHeader
 from rl_bench.errors import SubmissionError
+
+NUM_THREADS = min(8, os.cpu_count() or 1)
+"""Tensors that are looked at together: a pass over 16 GB on one core takes as long as a start."""
 
 
 class TensorSummary(NamedTuple):
@@ -29,7 +36,7 @@ def scan_weights(
 ) -> dict[str, TensorSummary]:
     """Proves that every weight is finite, also once cast to the engine's ``dtype``.
 
-    Memory: one tensor at a time, mapped from the page cache.
+    Memory: none of its own; tensors are mapped from the page cache.
 
     Args:
         header: The checkpoint's header.
@@ -43,17 +50,31 @@ def scan_weights(
         SubmissionError: ``non_finite`` or ``untied_head``, naming the tensor and its file.
     """
     summaries: dict[str, TensorSummary] = {}
-    for file in files:
-        with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118  not a mapping
-                tensor = tensors.get_tensor(name)
-                if tensor.is_floating_point() and tensor.numel():
-                    summaries[name] = _summarise(tensor)
-                    _check_finite(name, file, summaries[name], dtype=dtype)
+    look = partial(_look, dtype=dtype)
+    with ThreadPoolExecutor(NUM_THREADS) as threads:
+        for file in files:
+            with safe_open(file, framework="pt") as opened:
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  not a mapping
+            of_file = repeat(file, len(tensors))
+            # In their order, so that of two bad tensors always the same one is named.
+            found = threads.map(look, tensors, tensors.values(), of_file)
+            for name, summary in zip(tensors, found, strict=True):
+                if summary is not None:
+                    summaries[name] = summary
     if header.tied and HEAD in summaries:
         _check_tied(summaries, file=files[-1])
         del summaries[HEAD]  # a copy: the same model with and without it has the same weights
     return summaries
+
+
+def _look(
+    name: str, tensor: torch.Tensor, file: Path, *, dtype: torch.dtype
+) -> TensorSummary | None:
+    if not (tensor.is_floating_point() and tensor.numel()):
+        return None
+    summary = _summarise(tensor)
+    _check_finite(name, file, summary, dtype=dtype)
+    return summary
 
 
 def _summarise(tensor: torch.Tensor) -> TensorSummary:
