@@ -55,8 +55,8 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
                 loop.run(todo, views)
             # The ledgers, not the recorder, say how it ended: it may have been killed just now.
             views |= ended_views(store, todo, progress)
-        # W&B has had its chance just now; the next command makes up for what it missed.
-        complete_records(experiment, paths, views, with_wandb=not todo, progress=progress)
+        # The others have had their chance just now; the next command makes up for what they missed.
+        complete_records(experiment, paths, views, only_tables=bool(todo), progress=progress)
     started = {name: view for name, view in views.items() if view.num_attempts}
     command = f"{interpreter()} {shlex.join(['-m', 'rl_bench.sweep', *sys.argv[1:]])}"
     return show(started, rows, paths=paths, sink=experiment.sink, command=command)
@@ -82,27 +82,22 @@ def complete_records(
     paths: SweepPaths,
     views: Mapping[str, RunView],
     *,
-    with_wandb: bool,
+    only_tables: bool,
     progress: Progress,
 ) -> None:
-    """Brings tables up to what the ledgers say, where a recorder was lost before it could."""
+    """Brings sinks up to what the ledgers say, where one failed or a recorder was lost before."""
+    from rl_bench.recorder import Recorder, make_sinks
     from rl_bench.sinks.parquet import ParquetSink
-    from rl_bench.sinks.wandb import WandbSink
 
-    sweep, wandb = experiment.sweep.name, experiment.sink.wandb
-    sinks: list[ParquetSink | WandbSink] = [ParquetSink(paths.tables)]
-    if with_wandb and wandb.mode != "disabled":
-        sinks.append(WandbSink(paths.wandb, config=wandb, sweep=sweep))
+    config, sweep = experiment.sink, experiment.sweep.name
+    tables = [ParquetSink(paths.tables)]
+    sinks = tables if only_tables else make_sinks(paths, config=config, sweep=sweep)
     started = [view for view in views.values() if view.num_attempts]
     behind = [sink for sink in sinks if started and sink.is_behind(started)]
     if behind:
         names = " and ".join(sink.name for sink in behind)
         progress.say(f"{names}: recording what the ledgers have beyond it")
-        from rl_bench.recorder import Recorder
-
-        Recorder(
-            paths, config=experiment.sink, sweep=sweep, sinks=behind, must_open=lambda: False
-        ).close()
+        Recorder(paths, config=config, sweep=sweep, sinks=behind, must_open=lambda: False).close()
 
 
 def base_models(specs: Sequence[RunSpec], cache: Path, progress: Progress) -> dict[str, Path]:

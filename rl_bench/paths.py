@@ -18,6 +18,7 @@ tables/<table>/<run_id>.parquet
 audits/<rules_version>.jsonl  verdicts of `python -m rl_bench.audit`, a line a run
 wandb/                       W&B's own folder
 sinks/<name>/                what a plug-in's sink writes
+sinks/<name>.json            which runs it has (see rl_bench.sinks.outside)
 logs/                        grader and Ray logs
 
 <results>/evaluations/<name>/

@@ -31,7 +31,7 @@ from rl_bench.records import RunSnapshot
 from rl_bench.run_records import RunRecords, records_of
 from rl_bench.run_row import RunRow
 from rl_bench.run_view import RunView
-from rl_bench.sinks.base import RememberingSink, Sink
+from rl_bench.sinks.base import RememberingSink, Sink, TrackedSink
 from rl_bench.sinks.outside import make_outside_sinks
 from rl_bench.sinks.parquet import ParquetSink
 from rl_bench.sinks.wandb import WandbSink
@@ -47,12 +47,12 @@ REOPEN_S = 60.0
 _NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
-def make_sinks(paths: SweepPaths, *, config: SinkConfig, sweep: str) -> list[Sink]:
+def make_sinks(paths: SweepPaths, *, config: SinkConfig, sweep: str) -> list[TrackedSink]:
     """The sinks that the config asks for: Parquet always, W&B unless disabled, plug-ins'."""
-    sinks: list[Sink] = [ParquetSink(paths.tables)]
+    sinks: list[TrackedSink] = [ParquetSink(paths.tables)]
     if config.wandb.mode != "disabled":
         sinks.append(WandbSink(paths.wandb, config=config.wandb, sweep=sweep))
-    return sinks + make_outside_sinks(paths, config=config, sweep=sweep)
+    return [*sinks, *make_outside_sinks(paths, config=config, sweep=sweep)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,9 @@ class Recorder:
         self._interval_s = config.flush_interval_s
         name = sweep or paths.root.name
         self._sinks: list[Sink] = []
-        self._unopened = make_sinks(paths, config=config, sweep=name) if sinks is None else sinks
+        self._unopened: Sequence[Sink] = (
+            make_sinks(paths, config=config, sweep=name) if sinks is None else sinks
+        )
         self._mutex = threading.Lock()
         self._writing = threading.Lock()
         self._records: dict[str, RunRecords] = {}

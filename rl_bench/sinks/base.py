@@ -5,11 +5,12 @@ delays or fails a run. Sinks are idempotent: the same snapshot twice leaves what
 later snapshot of a run replaces an earlier one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from rl_bench.records import RunSnapshot
 from rl_bench.run_row import RunRow
+from rl_bench.run_view import RunView
 
 
 class Sink(Protocol):
@@ -46,6 +47,14 @@ class Sink(Protocol):
         Raises:
             SinkError: Something could not be written.
         """
+        ...
+
+
+class TrackedSink(Sink, Protocol):
+    """A sink of which is kept, over processes, how far it has got."""
+
+    def is_behind(self, views: Iterable[RunView]) -> bool:
+        """Whether it lacks something of these runs; it need not be open."""
         ...
 
 

@@ -10,7 +10,6 @@ command, run again, makes up for it.
 W&B runs of this sweep: ``<sweep>-<run_id>``, and ``<sweep>-comparison`` with one table row a run.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -20,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from rl_bench.clone import read_regular
 from rl_bench.config import WandbConfig
 from rl_bench.errors import SinkError
 from rl_bench.events import RunState
@@ -28,8 +26,8 @@ from rl_bench.records import DriverPoint, RunSnapshot, SubmissionRow
 from rl_bench.run_row import RUNS, RunRow
 from rl_bench.run_view import RunView
 from rl_bench.sinks.mailbox import Mailbox
+from rl_bench.sinks.wandb_mirrored import COMPARISON, Mirrored
 from rl_bench.sinks.wandb_tables import TABLES, bounded, shown
-from rl_bench.whole_file import write_whole
 
 if TYPE_CHECKING:
     import wandb
@@ -82,7 +80,7 @@ class WandbSink:
         self._rows: Sequence[RunRow] = ()
         self._num_failures = 0
         self._mirrors: dict[str, _Mirror] = {}
-        self._done: dict[str, str] = {}
+        self._done: Mirrored | None = None
         self._comparison: wandb.Run | None = None
         self._thread = threading.Thread(target=self._work, name="wandb-sink", daemon=True)
 
@@ -101,8 +99,10 @@ class WandbSink:
             # That of the process that started the sweep: there, ids may be taken, and it may end.
             os.environ.pop("WANDB_SERVICE", None)
             self._check_login()
-            self._comparison = self._init("comparison", name=self._sweep, config={}, kind="sweep")
-            self._done = _read_done(self._done_path)
+            done = Mirrored(self.folder, sweep=self._sweep)
+            done.forget(COMPARISON)
+            self._comparison = self._init(COMPARISON, name=self._sweep, config={}, kind="sweep")
+            self._done = done
         except SinkError:
             raise
         except Exception as error:  # W&B raises its own errors, OSError, ImportError and more
@@ -124,7 +124,7 @@ class WandbSink:
 
     def has(self, run_id: str, mark: str) -> bool:
         """Whether the run was mirrored to its end, which is at that mark."""
-        return self._done.get(run_id) == mark
+        return self._done is not None and self._done.has(run_id, mark)
 
     def close(self, rows: Sequence[RunRow]) -> None:
         """Lets the thread finish, for a bounded time, and log the comparison of all runs."""
@@ -136,13 +136,11 @@ class WandbSink:
         self._raise_failure()
 
     def is_behind(self, views: Iterable[RunView]) -> bool:
-        """Whether a run was not yet mirrored to the end that its ledger has."""
-        done = _read_done(self._done_path)
-        return any(done.get(view.run_id) != view.mark for view in views)
-
-    @property
-    def _done_path(self) -> Path:
-        return self.folder / "mirrored.json"
+        """Whether a run was not yet mirrored to the end that its ledger has, or that is gone."""
+        done = Mirrored(self.folder, sweep=self._sweep)
+        return not done.has(COMPARISON) or any(
+            not done.has(view.run_id, view.mark) for view in views
+        )
 
     def _raise_failure(self) -> None:
         failure = self._mailbox.take_failure()
@@ -209,8 +207,11 @@ class WandbSink:
         failed = snapshot.view.is_infrastructure or snapshot.view.is_invalid
         del self._mirrors[snapshot.run_id]  # should finishing fail, the next try starts afresh
         mirror.run.finish(exit_code=int(failed))
-        self._done[snapshot.run_id] = snapshot.mark
-        write_whole(self._done_path, json.dumps(self._done))
+        self._note_done(snapshot.run_id, snapshot.mark)
+
+    def _note_done(self, name: str, mark: str = "") -> None:
+        assert self._done is not None
+        self._done.note(name, mark, is_online=self._config.mode == "online")
 
     def _start(self, snapshot: RunSnapshot) -> _Mirror:
         spec, view = snapshot.spec, snapshot.view
@@ -273,6 +274,7 @@ class WandbSink:
             self._comparison.summary.update({"num_runs": len({row.run_id for row in rows})})
             self._comparison.finish()
             self._comparison = None
+            self._note_done(COMPARISON)
 
 
 def flatten(tree: Mapping[str, object], *, prefix: str = "") -> dict[str, Value]:
@@ -403,10 +405,3 @@ def _remove_superseded(folder: Path, wandb_id: str) -> None:
     for old in folder.glob(f"offline-run-*-{wandb_id}"):
         if (old / f"run-{wandb_id}.wandb").exists():
             shutil.rmtree(old, ignore_errors=True)
-
-
-def _read_done(path: Path) -> dict[str, str]:
-    try:
-        return {str(key): str(value) for key, value in json.loads(read_regular(path)).items()}
-    except (OSError, ValueError, AttributeError):
-        return {}  # Nothing was mirrored to the end yet: mirror again.

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -394,3 +395,64 @@ def test_wandb_is_not_shared_with_the_process_that_started_the_sweep(tmp_path: P
         tmp_path, mode="offline", environment={"WANDB_SERVICE": "3-1-tcp-127.0.0.1-9"}
     )
     assert done.returncode == 0, done.stderr
+
+
+def mirror_again(paths: SweepPaths, *runs: Story) -> bool:
+    """Whether W&B was behind, which is then made up for."""
+    sink = WandbSink(paths.wandb, config=WandbConfig(mode="offline"), sweep="s")
+    snapshots = [snapshot_of(run) for run in runs]
+    if not sink.is_behind([snapshot.view for snapshot in snapshots]):
+        return False
+    sink.open()
+    for snapshot in snapshots:
+        sink.write_run(snapshot)
+    sink.close([])
+    return True
+
+
+@pytest.mark.parametrize("wandb_id", ["s-one", "s-comparison"])
+def test_an_offline_folder_that_is_gone_is_written_again_and_no_other(
+    story: MakeStory, sweep_paths: SweepPaths, wandb_id: str
+) -> None:
+    runs = [story(name).start().baseline(5.0).submit(1, 20.0).finish() for name in ("one", "two")]
+    assert mirror_again(sweep_paths, *runs)
+    assert not mirror_again(sweep_paths, *runs)
+    kept = offline_files(sweep_paths, "s-two")
+
+    [file] = offline_files(sweep_paths, wandb_id)
+    shutil.rmtree(file.parent)
+    assert mirror_again(sweep_paths, *runs)
+
+    assert len(offline_files(sweep_paths, wandb_id)) == 1
+    [file] = offline_files(sweep_paths, "s-one")
+    assert [point["score"] for point in history(file)] == [20.0]
+    assert offline_files(sweep_paths, "s-two") == kept
+    assert not mirror_again(sweep_paths, *runs)
+
+
+def test_a_folder_that_was_seen_synced_may_go(story: MakeStory, sweep_paths: SweepPaths) -> None:
+    run = story("r").start().baseline(5.0).submit(1, 20.0).finish()
+    mirror_again(sweep_paths, run)
+    files = [*offline_files(sweep_paths, "s-r"), *offline_files(sweep_paths, "s-comparison")]
+    for file in files:
+        file.with_suffix(".wandb.synced").touch()
+    assert not mirror_again(sweep_paths, run)
+    for file in files:
+        shutil.rmtree(file.parent)
+    assert not mirror_again(sweep_paths, run)
+    run.start(attempt=1)
+    assert mirror_again(sweep_paths, run), "its ledger grew"
+
+
+def test_what_was_mirrored_online_needs_no_files_here(
+    story: MakeStory, sweep_paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = story("r").start().baseline(5.0).submit(1, 20.0).finish()
+    sink = WandbSink(sweep_paths.wandb, config=WandbConfig(mode="online"), sweep="s")
+    monkeypatch.setattr(sink, "_init", lambda *args, **kwargs: _Mute())
+    monkeypatch.setattr(sink, "_check_login", lambda: None)
+    monkeypatch.setattr(sink, "_mirror", lambda snapshot: sink._note_done("r", snapshot.mark))
+    sink.open()
+    sink.write_run(snapshot_of(run))
+    sink.close([])
+    assert not mirror_again(sweep_paths, run)
