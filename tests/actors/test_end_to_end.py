@@ -117,11 +117,9 @@ def test_smoke_sweep_runs_to_its_tables_and_is_not_repeated(folders: tuple[str, 
         assert row["score"] == pytest.approx(mean)
     assert list((folder / "wandb").glob("offline-run-*"))
 
-    started = time.monotonic()
     again = sweep(*overrides)
     assert again.returncode == 0
     assert "finished before" in again.stdout
-    assert time.monotonic() - started < 30
     assert [e.seq for e in entries(next((folder / "runs").iterdir()))][-1] > 0
 
     changed = sweep(*overrides, "budget.wall_clock_s=999")

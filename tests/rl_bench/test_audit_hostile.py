@@ -90,7 +90,7 @@ def test_a_pipe_by_the_name_of_a_table_holds_nobody_up(scene: AuditScene) -> Non
     began = time.monotonic()
     found = AgentTexts(scene.workspace, (), deadline=time.monotonic() + 30)
     assert list(found.pieces()) == []
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
 def test_links_lead_nowhere(scene: AuditScene, tmp_path: Path) -> None:

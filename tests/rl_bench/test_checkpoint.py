@@ -341,7 +341,7 @@ def test_eight_billion_parameters_are_checked_by_their_headers_alone(tmp_path: P
     assert big.num_parameters == 8_000_000_000
     started = time.monotonic()
     check_submission(folder, big)
-    assert time.monotonic() - started < 10, "under a second when the machine is quiet"
+    assert time.monotonic() - started < 60, "under a second when the machine is quiet"
 
 
 def test_content_hash_follows_content_alone(tmp_path: Path) -> None:

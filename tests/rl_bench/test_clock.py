@@ -105,7 +105,7 @@ def test_wall_clock_and_zone_move_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     try:
-        assert 0 <= clock.used_s < 5
+        assert 0 <= clock.used_s < 60
     finally:
         monkeypatch.delenv("TZ")
         time.tzset()

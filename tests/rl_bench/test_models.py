@@ -89,7 +89,7 @@ def test_a_hub_that_never_answers_does_not_hang(
     started = time.monotonic()
     with pytest.raises(PreflightError, match="no answer"):
         check_model(HUB, cache=tmp_path)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 def test_what_the_hub_gave_before_needs_no_hub(

@@ -40,8 +40,8 @@ def test_what_ran_for_a_while_is_told(cage: Cage) -> None:
     assert len(burning.argv[-1]) == census.MAX_WORD_CHARS + 1
     assert burning.cpu_s > 0.3
     assert burning.max_rss_bytes > 50_000_000
-    assert 1.0 <= burning.duration_s < 10
-    assert 0 <= burning.began_s < 5
+    assert 1.0 <= burning.duration_s < 60
+    assert 0 <= burning.began_s < 60
     shell = by_program["sh"]
     assert shell.pid == agent.pid
     assert by_program["sleep"].parent_pid == shell.pid

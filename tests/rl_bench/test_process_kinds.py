@@ -90,7 +90,7 @@ def test_live_children_are_waited_for(cage: Cage) -> None:
     assert (cage.code / "model").read_text() == "trained\n"
     assert exit_.exit_code == 0
     assert exit_.num_live_children >= 1
-    assert 0.3 < exit_.children_wait_s < 10
+    assert 0.3 < exit_.children_wait_s < 40
     assert exit_.num_survivors_killed == 0
     assert exit_.cause is None
 
@@ -315,4 +315,4 @@ def test_nothing_outlives_the_run_or_the_supervisor(cage: Cage, who: str) -> Non
             os.kill(supervisor, signal.SIGKILL)
             assert run.stdout.readline() == "True\n"
             assert none_left(before), "it says so when nothing is left"
-        assert wait_for(lambda: none_left({*before, supervisor}), limit_s=10)
+        assert wait_for(lambda: none_left({*before, supervisor}), limit_s=40)

@@ -129,7 +129,7 @@ def test_the_deadline_ends_the_agent_and_the_run(tmp_path: Path) -> None:
     [exited] = lab.events(AgentExited)
     assert isinstance(exited, AgentExited)
     assert exited.killed
-    assert exited.budget_used_s < 10
+    assert exited.budget_used_s < 40
 
 
 @pytest.mark.parametrize("is_last", [False, True])

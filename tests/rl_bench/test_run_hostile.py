@@ -85,7 +85,7 @@ last: Done.
     assert lab.execute() is RunEnd.TIMED_OUT
     [exited] = lab.events(AgentExited)
     assert exited.num_live_children >= 1
-    assert exited.budget_used_s < 5.0 + 0.5 + 5.0
+    assert exited.budget_used_s < 5.0 + 0.5 + 30.0
     assert not [p for p in psutil.process_iter(["cmdline"]) if "7654" in (p.info["cmdline"] or ())]
 
 
@@ -174,7 +174,7 @@ def test_a_killed_run_loses_nothing_and_its_next_attempt_goes_on(
     first.send_signal(signal.SIGKILL)
     first.wait()
     mark = str(lab.root)
-    assert wait_for(lambda: not [line for line in command_lines() if mark in line], limit_s=15)
+    assert wait_for(lambda: not [line for line in command_lines() if mark in line], limit_s=60)
     kept = ledger.read_bytes()
 
     assert start(tmp_path, sandbox, attempt=1, wall_clock_s=6).wait() == 0

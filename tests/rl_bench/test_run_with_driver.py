@@ -324,6 +324,6 @@ last: Done.
     assert lab.execute() is RunEnd.TIMED_OUT
     [exited] = lab.events(AgentExited)
     assert exited.num_survivors_killed >= 2
-    assert exited.budget_used_s < 6.0 + 0.5 + 5.0
+    assert exited.budget_used_s < 6.0 + 0.5 + 30.0
     commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     assert not [command for command in commands if "while :; do :; done" in command]

@@ -71,7 +71,7 @@ def test_a_stopped_agent_ends_at_its_deadline(cage: Cage) -> None:
     exit_ = agent.wait(remaining_s=countdown(1.0), grace_s=0.3)
     assert exit_.deadline
     assert exit_.killed
-    assert exit_.wall_s < 10
+    assert exit_.wall_s < 40
 
 
 FLOOD = """
