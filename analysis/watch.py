@@ -23,7 +23,7 @@ from analysis.errors import ResultsError
 from analysis.ledgers import SweepLedgers, planned_ids, sweeps_in
 from rl_bench.command_line import EXIT_INTERRUPTED, ended, prepare_process, say
 from rl_bench.counts import plural
-from rl_bench.lines import StampedLines, printable
+from rl_bench.lines import StampedLines, can_redraw, printable
 from rl_bench.paths import SweepPaths
 from rl_bench.progress import changes, heartbeat, render, totals
 from rl_bench.run_table import Column, PlannedRun, duration, table_text, title
@@ -121,7 +121,7 @@ def _once(sweep: SweepLedgers) -> int:
 
 def _watch(sweep: SweepLedgers, *, interval_s: float) -> int:
     console = _console()
-    if console.is_terminal:
+    if can_redraw(console):
         _show_table(sweep, console, interval_s=interval_s)
     else:
         _print_lines(sweep, console, interval_s=interval_s)
@@ -147,6 +147,7 @@ def _show_table(sweep: SweepLedgers, console: Console, *, interval_s: float) -> 
             words = [Text(printable(line), style="yellow") for line in remarks]
             live.update(Group(table, *words), refresh=True)
             if _is_over(sweep, plan):
+                live.update(Text(), refresh=True)  # as `Progress` does, lest a part of it stays
                 return
             time.sleep(interval_s)
 

@@ -14,7 +14,7 @@ from rl_bench.counts import plural
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading_status import GradingStatus
-from rl_bench.lines import StampedLines, print_line
+from rl_bench.lines import StampedLines, can_redraw, print_line
 from rl_bench.paths import EvaluationPaths
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
 from rl_bench.task_view import failure_of, missing_items, score_of
@@ -49,7 +49,7 @@ class EvaluationProgress:
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if can_redraw(self._console):
             self._status = self._console.status("")
             self._status.start()
         return self

@@ -27,6 +27,11 @@ def print_line(console: "Console", text: str) -> None:
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
+def can_redraw(console: "Console") -> bool:
+    """Whether what stands on a console can be drawn over; a dumb terminal gets plain lines."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 class StampedLines:
     """Lines that begin with the time (UTC), and whether one is due.
 

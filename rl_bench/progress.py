@@ -30,7 +30,7 @@ from rl_bench.agent_lines import (
 from rl_bench.counts import plural
 from rl_bench.events import RunState
 from rl_bench.grading_status import GradingStatus
-from rl_bench.lines import StampedLines
+from rl_bench.lines import StampedLines, can_redraw
 from rl_bench.run_table import (
     DEFAULT_WIDTH,
     INTERRUPTED,
@@ -198,8 +198,8 @@ class Progress:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        if can_redraw(self._console):
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
         return self
 
@@ -210,6 +210,9 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
+            # As it stops, Rich draws the last view once more and whole: of one that is higher than
+            # the terminal a part would stay, above the summary.
+            self._live.update(Text(), refresh=True)
             self._live.stop()
             self._live = None
 
@@ -224,7 +227,7 @@ class Progress:
             table = render(
                 views, self._plan, now=now, gradings=gradings, max_rows=max_rows, width=width
             )
-            self._live.update(table)
+            self._live.update(table, refresh=True)
         else:
             self._print(views, gradings, now=now)
         self._before |= views

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from rl_bench.command_line import say
+from rl_bench.lines import can_redraw
 
 LINE_S = 10.0
 """Where there is no terminal, a long step is told of so often."""
@@ -25,7 +26,7 @@ class Steps:
 
     def __enter__(self) -> Self:
         console = Console(file=sys.stderr)
-        if console.is_terminal:
+        if can_redraw(console):
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
             self._bar = Progress(*columns, console=console, transient=True)
             self._bar.start()

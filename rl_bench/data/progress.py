@@ -19,6 +19,7 @@ from rich.progress import (
 
 from rl_bench.counts import plural
 from rl_bench.data.fetch import Report
+from rl_bench.lines import can_redraw
 
 LINE_EVERY_S = 10.0
 MB = 1e6
@@ -34,7 +35,7 @@ def shown_size(num_bytes: int) -> str:
 @contextmanager
 def show_progress(console: Console) -> Iterator[Callable[[str], Report]]:
     """Shows downloads on ``console`` while the context lasts."""
-    if not console.is_terminal:
+    if not can_redraw(console):
         yield lambda name: _lines(name, console)
         return
     columns = (

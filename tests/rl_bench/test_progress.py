@@ -23,6 +23,7 @@ from tests.rl_bench.agent_story import (
     finding,
 )
 from tests.rl_bench.conftest import MakeStory, Story
+from tests.rl_bench.terminal import shown_by
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -206,6 +207,36 @@ def test_on_a_terminal_the_table_is_live(story: MakeStory) -> None:
         progress.update({"r": fold_all("r", run.entries)})
     assert "running" in out.getvalue()
     assert "\x1b[" in out.getvalue()
+
+
+@pytest.mark.parametrize(("width", "height"), [(100, 30), (40, 8)])
+def test_the_live_table_is_gone_at_the_end(story: MakeStory, width: int, height: int) -> None:
+    stories = [story(f"r-{n}", seed=n).start().baseline(5.0) for n in range(9)]
+    views = {run.run_id: fold_all(run.run_id, run.entries) for run in stories}
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, force_terminal=True)
+    with Progress(planned({run.run_id: run.spec for run in stories}), console=console) as progress:
+        progress.update({})
+        progress.say("the baselines come")
+        progress.update(views)
+        shown = shown_by(out.getvalue(), width=width, height=height)
+        assert any("9 runs" in line for line in shown)
+    stamped, *rest = shown_by(out.getvalue(), width=width, height=height)
+    assert stamped.endswith("the baselines come")
+    assert "".join(rest) == ""
+
+
+def test_a_dumb_terminal_gets_plain_lines(
+    story: MakeStory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    run = story("r").start().baseline(5.0)
+    out = io.StringIO()
+    console = Console(file=out, width=140, height=30, force_terminal=True, no_color=True)
+    with Progress(planned({"r": run.spec}), console=console) as progress:
+        progress.update({"r": fold_all("r", run.entries)})
+    assert "0/1 run finished" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
