@@ -45,7 +45,7 @@ def test_what_ran_for_a_while_is_told(cage: Cage) -> None:
     shell = by_program["sh"]
     assert shell.pid == agent.pid
     assert by_program["sleep"].parent_pid == shell.pid
-    assert by_program["sleep"].duration_s >= 2
+    assert by_program["sleep"].duration_s >= 1
 
 
 BURN = """
