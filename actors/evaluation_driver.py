@@ -22,6 +22,7 @@ from rl_bench.grading_status import GradingStatus
 from rl_bench.models.base import resolve_model
 from rl_bench.summary import EXIT_INCOMPLETE, EXIT_OK
 from rl_bench.task_view import score_of
+from rl_bench.waiting import told_while
 
 
 def run_evaluation(plan: EvaluationPlan) -> int:
@@ -39,8 +40,10 @@ def run_evaluation(plan: EvaluationPlan) -> int:
     names = [task.name for task in plan.tasks]
     with EvaluationProgress(names) as progress:
         if plan.endpoint is None:
-            progress.say(f"base model {plan.model.name}: preparing")
-            base = resolve_model(plan.model, cache=plan.experiment.paths.cache)
+            what = f"base model {plan.model.name}: preparing"
+            progress.say(what)
+            with told_while(what, progress.say):
+                base = resolve_model(plan.model, cache=plan.experiment.paths.cache)
             folder = _checked(plan, base=base)
             served, jobs = None, _jobs(plan, folder=folder, digest=content_hash(folder))
         else:
@@ -49,8 +52,8 @@ def run_evaluation(plan: EvaluationPlan) -> int:
             jobs = _jobs(plan, folder=Path(), digest=identity(plan.endpoint))
         _claim(plan)
         book = _Book(plan=plan, progress=progress, served=served)
-        progress.say(f"starting Ray and the graders; results go to {plan.paths.root}")
-        with ray_runtime(plan.experiment.cluster):
+        progress.say(f"results go to {plan.paths.root}")
+        with ray_runtime(plan.experiment.cluster, say=progress.say):
             from actors.evaluation_loop import grade_all
 
             grade_all(jobs, plan=plan, watcher=book)

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 
 from rl_bench.config import ClusterConfig
 from rl_bench.errors import GraderError
+from rl_bench.waiting import told_while
 
 NUM_STARTS = 4
 """How often Ray is started on this machine before that is given up."""
@@ -47,15 +48,40 @@ def set_environment(config: ClusterConfig) -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
+def _silent(_line: str) -> None:
+    """Nobody is told."""
+
+
 @contextmanager
-def ray_runtime(config: ClusterConfig) -> Iterator[None]:
-    """Ray is up inside the context; what was started here is shut down after it."""
+def ray_runtime(config: ClusterConfig, *, say: Callable[[str], None] = _silent) -> Iterator[None]:
+    """Ray is up inside the context; what was started here is shut down after it.
+
+    Args:
+        config: Where it is started or joined.
+        say: Told of that, and for how long it lasts so far; from a thread too.
+    """
     if "ray" not in sys.modules:
         set_environment(config)
+    what = "starting Ray" if config.address is None else f"joining Ray at {config.address}"
+    say(what)
+    with told_while(what, say):
+        import ray
+
+        _connect_or_fail(config, say=say)
+    # Ray answers SIGTERM with a dump of its stack; a sweep that is asked to end is interrupted.
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _connect_or_fail(config: ClusterConfig, *, say: Callable[[str], None]) -> None:
     import ray
 
     try:
-        _connect(config)
+        _connect(config, say=say)
     except SystemExit:
         # Ray's own answer to SIGTERM, which it takes over while it starts.
         ray.shutdown()
@@ -71,20 +97,13 @@ def ray_runtime(config: ClusterConfig) -> Iterator[None]:
             cure="Look for processes or limits that are in its way (free memory, /dev/shm, /tmp), "
             "and start again",
         ) from error
-    # Ray answers SIGTERM with a dump of its stack; a sweep that is asked to end is interrupted.
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, before)
 
 
-def _connect(config: ClusterConfig) -> None:
+def _connect(config: ClusterConfig, *, say: Callable[[str], None] = _silent) -> None:
     import ray
 
     if config.address is None:
-        with _turn():
+        with _turn(say):
             _start(config)
     else:
         ray.init(address=config.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -120,11 +139,16 @@ def _start(config: ClusterConfig) -> None:
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
+def _turn(say: Callable[[str], None]) -> Iterator[None]:
     """One start at a time on this machine, of this user; after `TURN_LIMIT_S` all the same."""
     turn = FileLock(Path(tempfile.gettempdir()) / f"rl_bench-ray-start-{os.getuid()}.lock")
-    with suppress(Timeout, OSError):
-        turn.acquire(timeout=TURN_LIMIT_S)
+    with suppress(OSError):
+        try:
+            turn.acquire(timeout=0)
+        except Timeout:
+            say("another process starts Ray on this machine: it comes first")
+            with suppress(Timeout):
+                turn.acquire(timeout=TURN_LIMIT_S)
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ from rl_bench.run_table import planned
 from rl_bench.run_view import RunView
 from rl_bench.summary import interpreter, show
 from rl_bench.view_store import ViewStore
+from rl_bench.waiting import told_while
 
 
 def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths) -> int:
@@ -47,8 +48,7 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
             )
         if todo:
             models = base_models(todo, experiment.paths.cache, progress)
-            progress.say("starting Ray, the recorder and the graders")
-            with ray_runtime(experiment.cluster):
+            with ray_runtime(experiment.cluster, say=progress.say):
                 from actors.sweep_loop import SweepLoop
 
                 loop = SweepLoop(experiment, paths, base_models=models, progress=progress)
@@ -104,6 +104,8 @@ def base_models(specs: Sequence[RunSpec], cache: Path, progress: Progress) -> di
     """The folder of each base model that ``specs`` need, by name; built or fetched when missing."""
     folders = {}
     for model in {spec.model.name: spec.model for spec in specs}.values():
-        progress.say(f"base model {model.name}: preparing")
-        folders[model.name] = resolve_model(model, cache=cache)
+        what = f"base model {model.name}: preparing"
+        progress.say(what)
+        with told_while(what, progress.say):
+            folders[model.name] = resolve_model(model, cache=cache)
     return folders

@@ -24,6 +24,8 @@ from rl_bench.plan import run_id
 from rl_bench.progress import Progress
 from rl_bench.run import WRITER_LIMIT_S
 from rl_bench.run_view import RunView
+from rl_bench.start_watch import StartWatch
+from rl_bench.waiting import told_while
 
 POLL_S = 0.5
 CLOSE_LIMIT_S = 60.0
@@ -94,6 +96,7 @@ class SweepLoop:
     def run(self, todo: Sequence[RunSpec], views: Mapping[str, RunView]) -> None:
         """Runs ``todo`` to the end; ``views`` say where each stands."""
         self._require_recorder()
+        start = StartWatch(views, say=self._progress.say)
         self._last_views = dict(views)
         waiting = deque(
             Attempt(
@@ -106,11 +109,11 @@ class SweepLoop:
         )
         try:
             while waiting or self._in_flight:
-                self._step(waiting)
+                self._step(waiting, start)
         finally:
             self._close()
 
-    def _step(self, waiting: deque[Attempt]) -> None:
+    def _step(self, waiting: deque[Attempt], start: StartWatch) -> None:
         """Starts what fits, takes what ended within `POLL_S`, shows where things stand."""
         while waiting and len(self._in_flight) < self._max_parallel():
             self._start(waiting.popleft())
@@ -122,7 +125,9 @@ class SweepLoop:
                 waiting.append(again)
         self._fleet.tend()
         self._gradings.watch(self._fleet.graders)
-        self._progress.update(self._shown(waiting), self._gradings.look())
+        views, gradings = self._shown(waiting), self._gradings.look()
+        start.look(views, gradings)
+        self._progress.update(views, gradings)
 
     def _shown(self, waiting: Iterable[Attempt]) -> dict[str, RunView]:
         """Where runs stand, but for those that this command has yet to begin."""
@@ -136,12 +141,16 @@ class SweepLoop:
             ray.kill(flight.actor)
         self._release_idle()
         self._fleet.begin_close()
-        close_recorder(self._services.recorder, say=self._progress.say)
-        self._fleet.close()
+        with told_while("closing the tables and ending the engines", self._progress.say):
+            close_recorder(self._services.recorder, say=self._progress.say)
+            self._fleet.close()
 
     def _require_recorder(self) -> None:
+        what = "starting the recorder, the graders and the rollout workers"
+        self._progress.say(what)
         try:
-            ray.get(self._services.recorder.views.remote(), timeout=VIEWS_LIMIT_S)
+            with told_while(what, self._progress.say):
+                ray.get(self._services.recorder.views.remote(), timeout=VIEWS_LIMIT_S)
         except RayError as error:
             raise SinkError(f"the recorder cannot start: {last_line(error)}") from error
 

@@ -14,6 +14,7 @@ is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rl_bench.checks import Verdict
@@ -94,12 +95,14 @@ def _start(words: Words) -> int:
     from rl_bench.plan_view import make_console, show_plan
     from rl_bench.preflight import preflight, require
     from rl_bench.sweep_claim import claim_sweep
+    from rl_bench.waiting import told_while
 
     composed = compose(words.overrides, config_dirs=words.config_dirs)
     experiment = composed.experiment
     plan = expand(experiment)
     paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
-    checks = preflight(experiment, plan=plan, paths=paths)
+    with told_while("looking at what the plan needs", partial(say, to_stderr=True)):
+        checks = preflight(experiment, plan=plan, paths=paths)
     if composed.dry_run:
         show_plan(experiment, plan, checks, console=make_console())
         return 0
