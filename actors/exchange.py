@@ -181,8 +181,7 @@ class Asker:
                 self._settle(answer[0], read_answer(answer))
         except RlBenchError as error:
             self._fail(error)
-        # Nobody will ever be answered: whatever the reason is, those who wait must be told.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  nobody will be answered: who waits must be told
             self._fail(GraderError(f"{type(error).__name__}: {error}"))
         self._num_calls -= 1
         if self._open and not self._num_calls:  # somebody must go on waiting

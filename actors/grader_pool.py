@@ -219,8 +219,7 @@ class GraderPool:
             self._roster.failed(placed)
             self._try_again(key, grading, error)
             self._spawn(self._recover(placed.grader))
-        # Of any other kind: the checkpoint's fault, or the waiting run's affair.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  the checkpoint's fault, or the waiting run's affair
             self._roster.graded(placed)
             self._fail(key, grading, error)
         else:

@@ -182,8 +182,7 @@ class SharedRequests:
             completions = await self._generate(
                 self._requests[part.begin : part.end], on_completion=on_completion
             )
-        # Of any kind: it is the evaluation's own, and `run` raises it.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  the evaluation's own: `run` raises it
             if not self._done.done():
                 self._done.set_exception(error)
             return

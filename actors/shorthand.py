@@ -60,7 +60,7 @@ class Sender:
         self, number: int, request: GenerationRequest, *, conversation: str | None
     ) -> ShortRequest:
         """What to send; ``conversation`` names requests whose prompts are likely to grow."""
-        content: Content = request.messages if request.text is None else request.text  # type: ignore[assignment]
+        content: Content = (request.messages or ()) if request.text is None else request.text
         # One object for equal ones: pickle writes an object once a call.
         sampling = self._samplings.setdefault(request.sampling, request.sampling)
         place = None if conversation is None else self._place(conversation)
@@ -107,7 +107,7 @@ class Receiver:
         """The whole request."""
         content = short.more
         if short.num_kept:
-            content = self._contents[short.place][: short.num_kept] + content  # type: ignore[operator]
+            content = self._contents[short.place][: short.num_kept] + content  # type: ignore[operator]  # alike
         if short.place != NO_PLACE:
             self._contents[short.place] = content
         if isinstance(content, str):

@@ -168,7 +168,7 @@ class SweepLoop:
         Asked anew each time, since a cluster grows and shrinks.
         """
         cluster = self._experiment.cluster
-        total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        total: dict[str, float] = ray.cluster_resources()
         by_cpu = int(total.get("CPU", 0.0) // cluster.cpus_per_run)
         by_gpu = (
             int(total.get("GPU", 0.0) // cluster.gpus_per_run) if cluster.gpus_per_run else by_cpu

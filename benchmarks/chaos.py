@@ -61,7 +61,7 @@ class Chaos:
 
     def __init__(self, root: Path, *, seed: int, num_runs: int) -> None:
         self.root = root
-        self.random = random.Random(seed)  # noqa: S311  a schedule
+        self.random = random.Random(seed)
         self.census = Census(root)
         self.cluster: LocalCluster | None = None
         self.done: Counter[str] = Counter()

@@ -77,7 +77,7 @@ def submit(name: str, *, wait: bool) -> dict[str, object]:
     )
     answer: dict[str, object] = {"pid": os.getpid(), "model_path": name, "status": 0}
     try:
-        with urllib.request.urlopen(request, timeout=REQUEST_LIMIT_S) as reply:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=REQUEST_LIMIT_S) as reply:  # noqa: S310  likewise
             body = json.loads(reply.read())
             answer |= {key: body.get(key) for key in ("submission_id", "score")}
             answer["status"] = reply.status

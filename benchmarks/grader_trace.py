@@ -53,7 +53,7 @@ KINDS = {
 
 def draw_trace(seed: int, *, num_submissions: int = 200) -> list[TraceRun]:
     """The runs that ``seed`` gives."""
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     left = num_submissions
     runs = []
     for kind, (num_runs, num, gap_s, duration_s, burst) in KINDS.items():

@@ -65,7 +65,7 @@ class SimulatedGrader:
     def __init__(self, name: str, *, num_items: int) -> None:
         self.name = name
         self._num_items = num_items
-        self._rng = random.Random(name)  # noqa: S311
+        self._rng = random.Random(name)
         self._model = ""
 
     async def grade(self, job: GradeJob) -> Verdict:
@@ -147,7 +147,7 @@ class Sweep:
 
     async def _run(self, spec: RunSpec) -> None:
         name, tasks = run_id(spec), tuple(task.name for task in spec.tasks)
-        rng = random.Random(name)  # noqa: S311
+        rng = random.Random(name)
         with Ledger(self.paths.run(name).ledger, clock=simulated_s) as ledger:
 
             def tell(*events: Event) -> None:

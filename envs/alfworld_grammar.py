@@ -258,7 +258,7 @@ def _node(symbol: Any) -> Node:  # noqa: ANN401  the engine's untyped symbol cla
     raise TypeError(f"unknown symbol in the grammar: {symbol!r}")
 
 
-def _each(symbol: Any) -> Each:  # noqa: ANN401
+def _each(symbol: Any) -> Each:  # noqa: ANN401  likewise
     from textworld.envs.pddl import textgen
 
     inner = symbol.expression

@@ -148,7 +148,7 @@ class LocalServer:
 class _BoundedProtocol(H11Protocol):
     """Takes no more connections than are answered, and a few to be refused in words."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # h11 is untyped
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS + MAX_SPARE:
             transport.abort()

@@ -169,7 +169,7 @@ def test_what_no_node_has_is_started_nowhere(config: Config) -> None:
 
 
 def test_no_port_is_open_to_the_world(config: Config) -> None:
-    assert "0.0.0.0" not in yaml.safe_dump(config)  # noqa: S104
+    assert "0.0.0.0" not in yaml.safe_dump(config)  # noqa: S104  it must not
     assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][-1]
     for node in config["available_node_types"].values():
         if config["provider"]["type"] == "aws":

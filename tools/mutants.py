@@ -143,14 +143,14 @@ def main() -> int:
         tests = sorted({test for _, mutant in chosen for test in mutant.tests})
         whole = run_tests(tree, tests, limit_s=WHOLE_LIMIT_S)
         if whole.outcome is not Outcome.SURVIVED:
-            print(f"the tests fail without a mutant ({whole.by}): mend them first", file=sys.stderr)  # noqa: T201
+            print(f"the tests fail without a mutant ({whole.by}): mend them first", file=sys.stderr)
             return 1
         for number, mutant in chosen:
             outcome, by = try_mutant(tree, mutant)
             outcomes.append(outcome)
-            print(f"{number:3} {outcome:8} {mutant.file}: {mutant.why}  [{by}]", flush=True)  # noqa: T201
+            print(f"{number:3} {outcome:8} {mutant.file}: {mutant.why}  [{by}]", flush=True)
     killed = outcomes.count(Outcome.KILLED)
-    print(f"{killed} of {len(outcomes)} killed")  # noqa: T201
+    print(f"{killed} of {len(outcomes)} killed")
     return 0 if killed == len(outcomes) else 1
 
 

@@ -265,6 +265,7 @@ def usage(comparison: Comparison, palette: Palette, model: str, mode: str) -> Pl
     tokens = found.select(
         total=(pl.col("input_tokens") + pl.col("output_tokens")) * pl.col("num_runs")
     )["total"]
+    num_hours = 1 + max(map(int, found["hour"]), default=0)
     return Plot(
         name=slug("usage", model, mode),
         title=f"Tokens and cost by hour: {model}, mode {mode}",
@@ -272,7 +273,7 @@ def usage(comparison: Comparison, palette: Palette, model: str, mode: str) -> Pl
             f"The driver's tokens{' and cost' if has_cost else ''} by hour of "
             f"{plural(len(stacks), 'stack')}, {model}, mode {mode}; "
             f"{short_number(float(tokens.sum()))} tokens in all over "
-            f"{plural(int(found['hour'].max() or 0) + 1, 'hour')}."  # type: ignore[arg-type]
+            f"{plural(num_hours, 'hour')}."
         ),
         height_in=(4.4 if has_cost else 2.8) + legend_height(len(stacks)),
         draw=draw,

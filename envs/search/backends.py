@@ -40,7 +40,7 @@ def key_variable(name: str) -> str:
         PluginBroken: The plug-in that has it is broken.
     """
     make = load_or_own(SEARCH, name, SERVICES)
-    return "" if make is None else str(getattr(make, "key_variable"))  # noqa: B009
+    return "" if make is None else str(getattr(make, "key_variable"))  # noqa: B009  untyped
 
 
 def make_search(

@@ -105,7 +105,8 @@ def with_retries(attempt: Callable[[float], T], *, limits: HttpLimits, name: str
             return attempt(min(limits.timeout_s, left))
         except RetryLater as error:
             # Jitter: episodes that were refused together must not come back together.
-            pause = limits.first_pause_s * 2 ** (num_tried - 1) * random.uniform(0.7, 1.3)  # noqa: S311
+            spread = random.uniform(0.7, 1.3)  # noqa: S311  no secret
+            pause = limits.first_pause_s * 2 ** (num_tried - 1) * spread
             pause = pause if error.after_s is None else max(error.after_s, 0.0)
             is_last = num_tried > limits.num_retries
             if is_last or time.monotonic() + pause >= deadline:

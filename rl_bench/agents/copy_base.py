@@ -18,7 +18,7 @@ def main() -> int:
         headers={"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request) as reply:  # noqa: S310
+        with urllib.request.urlopen(request) as reply:  # noqa: S310  likewise
             sys.stdout.write(reply.read().decode() + "\n")
     except urllib.error.HTTPError as error:
         sys.stderr.write(f"{error.code}: {error.read().decode()}\n")

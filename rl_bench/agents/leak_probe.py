@@ -113,6 +113,7 @@ def files(targets: Targets) -> Iterator[Result]:
     """Named paths, credentials in home folders, whatever lies beside the workspace."""
     for path in targets.paths:
         yield attempt(f"read {path}", partial(read, path))
+    # Of text as `pwd` and the environment have it.
     homes = {entry.pw_dir for entry in pwd.getpwall()} | {"/root", os.path.expanduser("~root")}  # noqa: PTH111
     homes |= {str(path) for path in Path("/home").glob("*")}
     own = str(Path.home())
@@ -128,7 +129,7 @@ def files(targets: Targets) -> Iterator[Result]:
 
 
 def _neighbours() -> Iterator[Result]:
-    workspace = Path(os.environ.get("WORKSPACE", os.getcwd()))  # noqa: PTH109
+    workspace = Path(os.environ.get("WORKSPACE", os.getcwd()))  # noqa: PTH109  as text
     stop = {Path("/"), Path("/tmp")}  # noqa: S108  the latter may be its own
     below = workspace
     for parent in workspace.parents[:4]:
@@ -228,7 +229,7 @@ def privileges() -> Iterator[Result]:
     for name in ("RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_NPROC"):
         yield attempt(f"raise {name}", partial(_raise_limit, getattr(resource, name)))
     with contextlib.suppress(OSError):
-        shared = os.listdir("/dev/shm")  # noqa: PTH208, S108
+        shared = os.listdir("/dev/shm")  # noqa: PTH208, S108  only its names
         yield Result("find shared memory", _listed(shared), bool(shared))
 
 
@@ -277,7 +278,7 @@ def _mount(kind: bytes, target: bytes, flags: int) -> str:
 
 
 def _mount_tmpfs() -> str:
-    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"leak-probe-{os.getpid()}"  # noqa: S108
+    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"leak-probe-{os.getpid()}"  # noqa: S108  its own file
     target.mkdir()
     try:
         done = _mount(b"tmpfs", bytes(target), 0)
@@ -288,7 +289,7 @@ def _mount_tmpfs() -> str:
 
 
 def _make_device() -> str:
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"leak-probe-{os.getpid()}"  # noqa: S108
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"leak-probe-{os.getpid()}"  # noqa: S108  its own file
     os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(8, 0))
     path.unlink()
     return "made"

@@ -110,7 +110,7 @@ def _read(text: str, line: CommandLine, *, depth: int, folder: str) -> None:
             if len(line.programs) >= MAX_PROGRAMS:
                 return
             if words[0] == "cd" and len(words) > 1:
-                folder = os.path.normpath(os.path.join(folder, words[1]))  # noqa: PTH118
+                folder = os.path.normpath(os.path.join(folder, words[1]))  # noqa: PTH118  words
                 continue
             if document and log and words[0] in {"cat", "tee"}:
                 line.files.append(WrittenFile(os.path.normpath(_joined(folder, log)), document))
@@ -253,7 +253,7 @@ def _take(
     words, env = _unwrapped(words, dict(env))
     if not words or depth > MAX_DEPTH or len(line.programs) >= MAX_PROGRAMS:
         return
-    name = os.path.basename(words[0])  # noqa: PTH119
+    name = os.path.basename(words[0])  # noqa: PTH119  a word of a command
     rest = words[1:]
     if name in _SHELLS:
         _take_shell(rest, line, depth=depth, folder=folder, text=text, env=env)
@@ -304,7 +304,7 @@ def _take_shell(
 def _unwrapped(words: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     """The command itself, without what is put before it."""
     while words:
-        name = os.path.basename(words[0])  # noqa: PTH119
+        name = os.path.basename(words[0])  # noqa: PTH119  a word of a command
         assignment = _ASSIGNMENT.match(words[0])
         if assignment is not None:
             env[assignment[1]] = assignment[2]
@@ -362,7 +362,7 @@ def _python_program(rest: list[str], text: str) -> tuple[_Kind, str, list[str]] 
             place += 1
         elif "/bin/" in word and not word.endswith(".py"):
             # An installed command is a script of the interpreter's: python /venv/bin/trl grpo
-            installed = os.path.basename(word)  # noqa: PTH119
+            installed = os.path.basename(word)  # noqa: PTH119  a word of a command
             return _program(installed, [installed, *rest[place + 1 :]], text)
         else:
             return "file", word, rest[place + 1 :]

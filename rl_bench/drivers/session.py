@@ -238,7 +238,7 @@ def _path_of(name_or_path: str | Path) -> Path:
 
 
 def _parse(text: str, *, path: Path) -> dict[str, object]:
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml is untyped
         """Knows ``!file``; a class of its own, since it knows the session's folder."""
 
     def file(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:

@@ -128,7 +128,7 @@ def reference_answers(
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     # In evaluation mode: from_pretrained sees to it.
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True

@@ -16,7 +16,7 @@ class CompletionCollector:
         self._watch = tokenizer.watch(stop)
         self._num_prompt_tokens = num_prompt_tokens
 
-    def take(self, output: Any) -> Completion | None:  # noqa: ANN401  vLLM is optional
+    def take(self, output: Any) -> Completion | None:
         """See `Collector.take`; ``None`` also when the engine ended without an answer."""
         text = self._watch.feed(output.new_token_ids)
         if text is not None:
@@ -46,7 +46,7 @@ class ScoreCollector:
     def __init__(self) -> None:
         self._scores: list[float] = []
 
-    def take(self, output: Any) -> list[float] | None:  # noqa: ANN401
+    def take(self, output: Any) -> list[float] | None:
         """See `Collector.take`."""
         tensors = output.new_prompt_logprobs_tensors
         if tensors is not None:

@@ -134,8 +134,7 @@ class VllmEngine:
         async with self._running() as loaded:
             try:
                 return await self._while_alive(self._complete_all(loaded, requests, on_completion))
-            # The boundary to vLLM, whose classes cannot be imported without it.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  the boundary to vLLM, whose classes are optional
                 # Not chained: all requests share one exception, whose traceback grows with each.
                 raise self._explain(error) from None
 
@@ -148,8 +147,7 @@ class VllmEngine:
         async with self._running():
             try:
                 return await self._score(token_ids)
-            # The boundary to vLLM, whose classes cannot be imported without it.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  the boundary to vLLM, whose classes are optional
                 raise self._explain(error) from None
 
     async def close(self) -> None:
@@ -281,8 +279,7 @@ class VllmEngine:
         try:
             async with asyncio.timeout(SWAP_TIMEOUT_S):
                 problem = await self._while_alive(self._try_swap(prepared))
-        # Of vLLM's own classes; whatever broke in the swap, a fresh engine is the answer.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  whatever broke in the swap, a fresh engine is the answer
             problem = f"{type(error).__name__}: {error}"
         if problem:
             logger.warning("warm swap to %s failed: it %s", prepared.content_hash[:12], problem)
@@ -314,8 +311,7 @@ class VllmEngine:
             except SubmissionError:
                 await self._stop()
                 raise
-            # vLLM reports a failed start with whatever its child died of.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  vLLM raises whatever its child died of
                 logger.warning("engine start failed: %s", error)
                 failure = error
                 continue
@@ -391,7 +387,7 @@ def _too_long(prompt: Sequence[int], *, max_model_len: int) -> Completion:
     )
 
 
-def _sampling_params(sampling: Sampling, *, stop_ids: frozenset[int]) -> Any:  # noqa: ANN401
+def _sampling_params(sampling: Sampling, *, stop_ids: frozenset[int]) -> Any:
     from vllm import SamplingParams
 
     return SamplingParams(

@@ -42,7 +42,7 @@ class VllmProcess:
         processes: The engine core, its workers and their helpers.
     """
 
-    def __init__(self, llm: Any) -> None:  # noqa: ANN401
+    def __init__(self, llm: Any) -> None:
         self.llm = llm
         self.requests = VllmRequests(llm)
         self.processes = _children_of(llm)
@@ -98,7 +98,7 @@ def _launch(folder: Path, options: VllmOptions, made: list[Any]) -> None:
         raise TimeoutError(f"waited too long for {start_lock_path()}") from error
 
 
-def _children_of(llm: Any) -> list[psutil.Process]:  # noqa: ANN401
+def _children_of(llm: Any) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for child in llm.engine_core.resources.engine_manager.processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -121,7 +121,7 @@ def _discard(made: list[Any], starting: "asyncio.Future[None]") -> None:
         _end(llm, _children_of(llm))
 
 
-def _end(llm: Any, processes: Sequence[psutil.Process]) -> None:  # noqa: ANN401
+def _end(llm: Any, processes: Sequence[psutil.Process]) -> None:
     try:
         llm.shutdown(timeout=GRACE_S)
     except Exception:

@@ -22,7 +22,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Collector(Protocol[T_co]):
     """Makes one request's result of what the engine's steps say about it."""
 
-    def take(self, output: Any) -> T_co | None:  # noqa: ANN401  vLLM is optional
+    def take(self, output: Any) -> T_co | None:
         """Takes an ``EngineCoreOutput``; returns the result as soon as there is one."""
         ...
 
@@ -34,7 +34,7 @@ class VllmRequests:
         llm: vLLM's ``AsyncLLM``, asked for nothing else than generation through this object.
     """
 
-    def __init__(self, llm: Any) -> None:  # noqa: ANN401
+    def __init__(self, llm: Any) -> None:
         self._core = llm.engine_core
         self._processor = llm.input_processor
         self._open: dict[str, tuple[Collector[Any], asyncio.Future[Any]]] = {}
@@ -46,7 +46,7 @@ class VllmRequests:
         """Whether answers still arrive."""
         return not self._reader.done()
 
-    def checked(self, params: Any) -> Any:  # noqa: ANN401
+    def checked(self, params: Any) -> Any:
         """``SamplingParams`` as the core wants them; to be used for any number of requests.
 
         Raises:
@@ -62,7 +62,7 @@ class VllmRequests:
     async def ask(
         self,
         prompt: Sequence[int],
-        params: Any,  # noqa: ANN401
+        params: Any,
         collector: Collector[T],
     ) -> "asyncio.Future[T]":
         """Sends a request with `checked` parameters; returns when it is sent, not answered.
@@ -121,11 +121,10 @@ class VllmRequests:
                 settled = [output.request_id for output in outputs if self._is_settled(output)]
                 if settled:
                     await self._core.abort_requests_async(settled)
-        # Whatever ends the reading ends every request, and each must be told.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  what ends the reading ends every request
             self._fail(error)
 
-    def _is_settled(self, output: Any) -> bool:  # noqa: ANN401
+    def _is_settled(self, output: Any) -> bool:
         """Hands an output on; tells whether the engine need not go on with its request."""
         entry = self._open.get(output.request_id)
         if entry is None:
@@ -135,8 +134,7 @@ class VllmRequests:
             result = collector.take(output)
             if result is None and output.finished:
                 raise GraderError(f"the engine gave a request up: {output.finish_reason}")
-        # The tokenizer that reads tokens is the agent's; its fault is this request's alone.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  a fault of the agent's tokenizer is this request's alone
             _settle(future, error=error)
         else:
             if result is None:

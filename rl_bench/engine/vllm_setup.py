@@ -115,7 +115,7 @@ def default_environment(start_timeout_s: float) -> dict[str, str]:
     }
 
 
-def engine_arguments(folder: Path, options: VllmOptions) -> Any:  # noqa: ANN401  vLLM is optional
+def engine_arguments(folder: Path, options: VllmOptions) -> Any:
     """The ``AsyncEngineArgs`` of vLLM for a checkpoint. Call `prepare_environment` first."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform

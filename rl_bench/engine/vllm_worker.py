@@ -63,7 +63,7 @@ class WorkerExtension:
                 module.quant_method.process_weights_after_loading(module)
 
 
-def _tensors(caches: Any) -> list[Any]:  # noqa: ANN401  tensors, or lists of them, by the model
+def _tensors(caches: Any) -> list[Any]:
     flat: list[Any] = []
     for cache in caches:
         flat.extend(_tensors(cache) if isinstance(cache, list | tuple) else [cache])

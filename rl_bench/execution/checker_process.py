@@ -111,8 +111,7 @@ def _judge(job: Job, link: "_Link") -> tuple[Outcome, str]:
         return Outcome.TIMED_OUT, f"no end within {job.limits.timeout_s:g} s"
     except (ProgramRaised, ProgramLost) as error:
         return Outcome.ERROR, str(error)
-    # Broad: a test does arithmetic and comparisons with whatever the function returned.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  a test computes with whatever the function returned
         return Outcome.WRONG, f"{type(error).__name__}: {error}"
     # A test that swallowed the loss of its program has tested nothing.
     return (Outcome.ERROR, link.lost) if link.lost else (Outcome.PASSED, "")

@@ -23,7 +23,7 @@ MAX_FRACTION_CHARS = 20_000
 _HEADER_BYTES = 4
 
 
-def encode(value: object, *, depth: int = 0) -> Any:  # noqa: ANN401  JSON
+def encode(value: object, *, depth: int = 0) -> Any:  # noqa: ANN401  any JSON
     """``value`` as JSON data.
 
     Raises:

@@ -88,9 +88,8 @@ def start(isolation: Isolation, *, limits: Limits) -> JailedProcess:
             _enter(isolation, files, identity=identity)
             _give_up(isolation, files, limits=limits, own_uid=identity.own)
             argv = [str(files.executable), "-s", "-P", "-S", "-B", "-c", boot]
-            os.execve(files.executable, argv, _ENV)  # noqa: S606
-        # Broad, and no way back: this is a copy of the checker that must never act as one.
-        except BaseException as error:  # noqa: BLE001
+            os.execve(files.executable, argv, _ENV)  # noqa: S606  no shell is the point
+        except BaseException as error:  # noqa: BLE001  a copy of the checker that must never act as one
             write_frame(REPLIES_FD, dumps([SETUP_FAILED, f"{type(error).__name__}: {error}"]))
         finally:
             os._exit(1)

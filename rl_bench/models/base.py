@@ -190,8 +190,7 @@ def _query_hub(config: ModelConfig) -> Exception | None:
         HfApi().model_info(
             config.hub_id, revision=config.revision or None, timeout=HUB_TIMEOUT_S / 2
         )
-    # It crosses a thread as a value, and the client's classes change from release to release.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001  a value across a thread, of classes that change by release
         return error
     return None
 

@@ -133,9 +133,7 @@ def main() -> None:
     tokenizer = make_tokenizer(args.seed)
     tokenizer.save(str(args.out / tiny.TOKENIZER_FILE.name))
     torch.manual_seed(args.seed)
-    model = Qwen3ForCausalLM(  # type: ignore[no-untyped-call]
-        tiny.tiny_config(tokenizer.get_vocab_size())
-    )
+    model = Qwen3ForCausalLM(tiny.tiny_config(tokenizer.get_vocab_size()))
     for phase in phases(args.seed, scale=args.scale):
         pretrain(model, tokenizer, phase=phase)
     weights = {

@@ -56,7 +56,7 @@ def wrap_tokenizer(tokenizer: "Tokenizer") -> "PreTrainedTokenizerFast":
     """The tokenizer as transformers, TRL and vLLM take it, chat template included."""
     from transformers import PreTrainedTokenizerFast
 
-    wrapped = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,
@@ -99,7 +99,7 @@ def build_tiny(folder: Path, *, seed: int = SHIPPED_SEED) -> Path:
     else:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            weights = Qwen3ForCausalLM(config).state_dict()  # type: ignore[no-untyped-call]
+            weights = Qwen3ForCausalLM(config).state_dict()
         weights.pop("lm_head.weight", None)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

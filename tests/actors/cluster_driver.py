@@ -36,7 +36,7 @@ class Place:
 
 def _nodes() -> dict[str, dict[str, float]]:
     """The resources of each node that is up, by its id."""
-    listed = ray.nodes()  # type: ignore[no-untyped-call]
+    listed = ray.nodes()
     return {node["NodeID"]: node["Resources"] for node in listed if node["Alive"]}
 
 

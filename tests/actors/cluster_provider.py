@@ -26,4 +26,4 @@ class LocalCloud(FakeMultiNodeProvider):
         if kind in os.environ[SOLD_OUT].split():
             raise NodeLaunchException("InsufficientInstanceCapacity", f"no {kind}", None)
         start = super().create_node_with_resources_and_labels
-        start(node_config, tags, count, resources, labels)  # type: ignore[no-untyped-call]
+        start(node_config, tags, count, resources, labels)  # type: ignore[no-untyped-call]  # Ray's

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -97,6 +98,10 @@ def count(run: Path, kind: type) -> int:
     return sum(isinstance(event, kind) for event in events_of(run))
 
 
+def has_accepted(run: Path, number: int) -> bool:
+    return count(run, SubmissionAccepted) == number
+
+
 def test_every_service_may_be_killed(tmp_path: Path) -> None:
     agent, log, flag = tmp_path / "agent.py", tmp_path / "log", tmp_path / "flag"
     agent.write_text(AGENT)
@@ -117,7 +122,7 @@ def test_every_service_may_be_killed(tmp_path: Path) -> None:
         wait_for(lambda: paths.runs.is_dir() and any(paths.runs.iterdir()), driver, log)
         [run] = paths.runs.iterdir()
         for i, victim in enumerate(VICTIMS, start=1):
-            wait_for(lambda i=i: count(run, SubmissionAccepted) == i, driver, log)  # type: ignore[misc]
+            wait_for(partial(has_accepted, run, i), driver, log)
             kill(driver, victim)
         wait_for(lambda: graded_ids(run) == set(range(1, number + 1)), driver, log)
         kill(driver, r"ray::RunActor\b")

@@ -65,7 +65,7 @@ def test_every_answer_is_one_that_is_described(scene: Scene, mode: GenerationMod
     def play(operation: Any) -> None:  # noqa: ANN401  schemathesis' own
         @FEW
         @given(case=operation.as_strategy(generation_mode=mode))
-        def each(case: Any) -> None:  # noqa: ANN401
+        def each(case: Any) -> None:  # noqa: ANN401  likewise
             seen.add(case.operation.path)
             case.call_and_validate(base_url=scene.server.url, checks=CHECKS)
 

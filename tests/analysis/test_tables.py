@@ -5,6 +5,7 @@ import io
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -33,8 +34,8 @@ COLUMNS = (
 NASTY = r"a|b_c*d`e <f> & 100% $x$ #1 {y} ~ ^ \z"
 
 
-def table(*rows: tuple[Cell, ...], **more: object) -> Table:
-    return Table(name="t", title="Gains & more_", columns=COLUMNS, rows=rows, **more)  # type: ignore[arg-type]
+def table(*rows: tuple[Cell, ...], **more: Any) -> Table:
+    return Table(name="t", title="Gains & more_", columns=COLUMNS, rows=rows, **more)
 
 
 def sample() -> Table:
@@ -109,7 +110,7 @@ def test_no_special_character_reaches_latex_bare(character: str) -> None:
     ],
 )
 def test_values_as_people_read_them(value: float | str | None, kind: str, text: str) -> None:
-    column = Column(key="k", header="K", kind=kind, digits=2)  # type: ignore[arg-type]
+    column = Column(key="k", header="K", kind=kind, digits=2)  # type: ignore[arg-type]  # a Literal
     assert shown(value, column) == text
 
 

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,17 +107,17 @@ def test_games_that_cannot_be_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "word"),
+    ("settings", "word"),
     [
-        ("num_receptacles", 2, "num_receptacles"),
-        ("num_objects", 1, "num_objects"),
-        ("rooms", ("cellar",), "cellar"),
-        ("task_types", (), "task_types"),
+        ({"num_receptacles": 2}, "num_receptacles"),
+        ({"num_objects": 1}, "num_objects"),
+        ({"rooms": ("cellar",)}, "cellar"),
+        ({"task_types": ()}, "task_types"),
     ],
 )
-def test_settings_out_of_range_are_named(field: str, value: object, word: str) -> None:
+def test_settings_out_of_range_are_named(settings: dict[str, Any], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        LayoutSettings(**{field: value})  # type: ignore[arg-type]
+        LayoutSettings(**settings)
 
 
 def test_collecting_sorts_and_skips_what_cannot_be_played(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A visit to the shop: what actions do, and what pages show."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from envs.webshop_session import Session, parse_action
 from envs.webshop_shop import Catalogue, Shop, ShopSettings, open_shop
 
 
-def product(asin: str, **changes: object) -> Product:
-    fields: dict[str, object] = {
+def product(asin: str, **changes: Any) -> Product:
+    fields: dict[str, Any] = {
         "asin": asin,
         "title": f"Red Lamp {asin}",
         "description": "It shines.",
@@ -25,7 +26,7 @@ def product(asin: str, **changes: object) -> Product:
         "options": {"Color": ("a1\xa0wine", "black"), "style": ("black", "buy now & go")},
         "attributes": ("energy saving",),
     }
-    return Product(**(fields | changes))  # type: ignore[arg-type]
+    return Product(**(fields | changes))
 
 
 GOAL = Goal(

@@ -198,7 +198,7 @@ def test_without_rules_nothing_is_opened(tmp_path: Path) -> None:
     assert watching.num_events == 0
 
 
-class LedgerFull(Exception):  # noqa: N818
+class LedgerFull(Exception):  # noqa: N818  as the ledger names it
     """Stands for a ledger that cannot be written."""
 
 

@@ -8,7 +8,7 @@ import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -29,7 +29,7 @@ from tests.rl_bench.tasks.scene import PlayingContext, said
 SETTINGS: Mapping[str, Any] = {"num_receptacles": 4, "num_objects": 3}
 
 
-def config(**changes: Any) -> TaskConfig:  # noqa: ANN401
+def config(**changes: Any) -> TaskConfig:
     base: dict[str, Any] = {
         "name": "alfworld_test",
         "kind": "alfworld",
@@ -53,12 +53,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def public_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like a user's copy of the public data, filled with generated games."""
     folder = tmp_path_factory.mktemp("data")
-    for split, number in (("train", 6), ("valid_unseen", 3)):
-        generate_games(folder / "json_2.1.1", split=split, num_games=number, seed=1)  # type: ignore[arg-type]
+    generate_games(folder / "json_2.1.1", split="train", num_games=6, seed=1)
+    generate_games(folder / "json_2.1.1", split="valid_unseen", num_games=3, seed=1)
     return folder
 
 
-def path_config(data: Path, **changes: Any) -> TaskConfig:  # noqa: ANN401
+def path_config(data: Path, **changes: Any) -> TaskConfig:
     return config(
         **{
             "source": DataSource.PATH,
@@ -79,7 +79,7 @@ class Player(PlayingContext):
         self._break_first = break_first
 
     async def play_all(self, episodes: Sequence[Episode]) -> list[ItemOutcome]:
-        env = ALFWorldEnv(**episodes[0].env_kwargs)  # type: ignore[arg-type]
+        env = ALFWorldEnv(**cast("dict[str, Any]", episodes[0].env_kwargs))
         outcomes = []
         for index, episode in enumerate(episodes):
             json.dumps([episode.env_kwargs, episode.options])
@@ -267,7 +267,7 @@ def test_games_that_the_expert_cannot_win_in_time_have_no_demonstration(
 
 
 def test_missing_data_are_named_with_a_cure(tmp_path: Path, public_data: Path) -> None:
-    def check(data: Path, **changes: Any) -> None:  # noqa: ANN401
+    def check(data: Path, **changes: Any) -> None:
         AlfworldTask(path_config(data, **changes), cache=tmp_path / "cache").check_data()
 
     with pytest.raises(PreflightError, match=r"no folder .*nowhere.*alfworld-download"):

@@ -59,7 +59,7 @@ def trained(base: Tensors, *, lr: float, steps: int, optimizer: str = "adam") ->
             net(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()
         )
         optim.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optim.step()
     return tensors_of(net)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest, Sampling
 from rl_bench.engine.canary import Canary, canary_prompts, mean_gap
 from rl_bench.engine.prompts import CheckpointTokenizer
@@ -24,8 +25,8 @@ def text_request(text: str) -> GenerationRequest:
 
 
 def chat_request(*contents: str) -> GenerationRequest:
-    messages = tuple({"role": "user", "content": content} for content in contents)
-    return GenerationRequest(messages=messages, sampling=Sampling(max_tokens=1))  # type: ignore[arg-type]
+    messages = tuple(ChatMessage(role="user", content=content) for content in contents)
+    return GenerationRequest(messages=messages, sampling=Sampling(max_tokens=1))
 
 
 def test_the_chat_template_of_the_checkpoint_is_used(folder: Path) -> None:

@@ -109,7 +109,7 @@ def test_any_name_survives(lab: Lab) -> None:
     for number, name in enumerate(names):
         path = os.fsencode(lab.code) + b"/" + name
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120  bytes
-        with open(path, "wb") as file:  # noqa: PTH123
+        with open(path, "wb") as file:  # noqa: PTH123  bytes
             file.write(b"%d" % number)
     revision = lab.record()
     reader = lab.reader()

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,16 +64,16 @@ async def loaded(
         await engine.close()
 
 
-def chat(text: str, **sampling: object) -> GenerationRequest:
+def chat(text: str, **sampling: Any) -> GenerationRequest:
     return GenerationRequest(messages=({"role": "user", "content": text},), sampling=of(sampling))
 
 
-def raw(text: str, **sampling: object) -> GenerationRequest:
+def raw(text: str, **sampling: Any) -> GenerationRequest:
     return GenerationRequest(text=text, sampling=of(sampling))
 
 
-def of(sampling: dict[str, object]) -> Sampling:
-    return Sampling(**({"max_tokens": 16} | sampling))  # type: ignore[arg-type]
+def of(sampling: dict[str, Any]) -> Sampling:
+    return Sampling(**({"max_tokens": 16} | sampling))
 
 
 def completion(text: str, finish: FinishReason = FinishReason.STOP) -> Completion:

@@ -214,7 +214,7 @@ def agent_processes(cage: Cage) -> list[int]:
     found = []
     for pid in tree.parents():
         try:
-            if Path(os.readlink(f"/proc/{pid}/cwd")) == cage.workspace:  # noqa: PTH115
+            if Path(os.readlink(f"/proc/{pid}/cwd")) == cage.workspace:  # noqa: PTH115  "(deleted)"
                 found.append(pid)
         except OSError:
             continue

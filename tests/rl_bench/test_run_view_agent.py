@@ -3,7 +3,6 @@
 import pickle
 import time
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from rl_bench.events import (
     AgentEvent,
     AgentExited,
     AgentStarted,
+    DriverCall,
     DriverFailure,
     ModeVerdict,
     RunEnd,
@@ -95,7 +95,7 @@ def test_a_list_of_models_is_no_answer_of_the_driver() -> None:
         (failed_call(DriverFailure.CAPPED, status=429), 0),
     ],
 )
-def test_calls_that_may_have_cost_something_are_counted(told: Any, num_unknown: int) -> None:  # noqa: ANN401
+def test_calls_that_may_have_cost_something_are_counted(told: DriverCall, num_unknown: int) -> None:
     use = DriverUse()
     use.fold(told)
     assert use.num_unknown == num_unknown

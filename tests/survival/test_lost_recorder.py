@@ -42,7 +42,7 @@ def paths(tmp_path: Path) -> SweepPaths:
 def complete(experiment: Experiment, paths: SweepPaths) -> Complete:
     """Completes the records of the runs ``names``; what it said."""
 
-    def run(*names: str, **changes: Any) -> str:  # noqa: ANN401  the argument of interest
+    def run(*names: str, **changes: Any) -> str:
         said = io.StringIO()
         console = Console(file=said, width=200)
         store = ViewStore(paths)

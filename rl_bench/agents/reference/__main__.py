@@ -20,11 +20,11 @@ def main() -> int:
     # warns of its version. This agent samples from the very weights it trains and needs none.
     sys.modules.setdefault("vllm", cast(ModuleType, None))
     warnings.filterwarnings("ignore", category=FutureWarning)
-    import datasets  # type: ignore[import-untyped]
+    import datasets
     import transformers
 
     datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     from rl_bench.agents.reference.session import Session
     from rl_bench.agents.reference.settings import SettingsError, read_job
 

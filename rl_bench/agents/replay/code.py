@@ -83,32 +83,32 @@ def _write(root: bytes, path: bytes, mode: str, data: bytes) -> None:
     at = root
     for part in path.split(b"/")[:-1]:
         at += b"/" + part
-        if os.path.islink(at) or not os.path.isdir(at):  # noqa: PTH112, PTH114  bytes
+        if os.path.islink(at) or not os.path.isdir(at):
             _clear(at)
-            os.mkdir(at)  # noqa: PTH102
+            os.mkdir(at)
     target = root + b"/" + path
     if mode != _LINK and _holds(target, data):
-        os.chmod(target, 0o755 if mode == _EXECUTABLE else 0o644)  # noqa: PTH101
+        os.chmod(target, 0o755 if mode == _EXECUTABLE else 0o644)
         return
     _clear(target)
     if mode == _LINK:
-        os.symlink(data, target)  # noqa: PTH211
+        os.symlink(data, target)
         return
-    with open(target, "wb") as file:  # noqa: PTH123
+    with open(target, "wb") as file:
         file.write(data)
-    os.chmod(target, 0o755 if mode == _EXECUTABLE else 0o644)  # noqa: PTH101
+    os.chmod(target, 0o755 if mode == _EXECUTABLE else 0o644)
 
 
 def _holds(target: bytes, data: bytes) -> bool:
     """Whether it is a file of that content; its time is then left alone."""
-    if os.path.islink(target) or not os.path.isfile(target):  # noqa: PTH113, PTH114
+    if os.path.islink(target) or not os.path.isfile(target):
         return False
-    with open(target, "rb") as file:  # noqa: PTH123
+    with open(target, "rb") as file:
         return file.read(len(data) + 1) == data
 
 
 def _clear(target: bytes) -> None:
-    if os.path.isdir(target) and not os.path.islink(target):  # noqa: PTH112, PTH114
+    if os.path.isdir(target) and not os.path.islink(target):
         shutil.rmtree(target)
     elif os.path.lexists(target):
-        os.unlink(target)  # noqa: PTH108
+        os.unlink(target)

@@ -106,7 +106,7 @@ class Grading:
             headers={"Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as reply:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:  # noqa: S310  likewise
                 return cast(dict[str, object], json.load(reply))
         except urllib.error.HTTPError:
             raise

@@ -128,7 +128,7 @@ def model_comes_first(instruction: str, *, seed: int, repeat: int) -> bool:
     With ``repeat`` 0 it is the package's own draw for this seed; its annotators use seed 0.
     """
     suffix = f"/{repeat}" if repeat else ""
-    draw = random.Random(f"is_switched_outputs{instruction}{seed}{suffix}")  # noqa: S311
+    draw = random.Random(f"is_switched_outputs{instruction}{seed}{suffix}")  # noqa: S311  its own
     return draw.choices([False, True])[0]
 
 

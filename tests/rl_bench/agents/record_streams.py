@@ -54,6 +54,7 @@ def record(name: str, *, what: str, session: Session) -> None:
     text = text.replace(sys.executable, "/python")
     text = shortened(text)
     (STREAMS / f"{name}.{what}.stdout").write_text(text, encoding="utf-8")
+    # A command, not a test.
     print(name, what, played.exit_.exit_code, len(text), [e.kind for e in played.events])  # noqa: T201
 
 

@@ -77,7 +77,7 @@ class AlwaysEqual(int):
     def __eq__(self, other: object) -> bool:
         return True
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # on purpose
 
 
 @pytest.mark.parametrize(

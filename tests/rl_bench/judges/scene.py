@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from rl_bench.config import JudgeConfig
 from rl_bench.judges.base import Judge, JudgeReply, JudgeRequest, Votes
@@ -17,12 +18,12 @@ def is_odd(asked: Asked) -> Answer:
     return Answer(text="yes" if number % 2 else "no")
 
 
-def request(number: int, **fields: object) -> JudgeRequest:
+def request(number: int, **fields: Any) -> JudgeRequest:
     return JudgeRequest(
         item_id=f"item{number}",
         messages=({"role": "user", "content": f"Is this odd: {number}"},),
         max_tokens=5,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

@@ -191,7 +191,7 @@ class StandInJudge:
         """Requests that arrived."""
         return len(self.asked)
 
-    def config(self, **fields: Any) -> JudgeConfig:  # noqa: ANN401  fields of a pydantic class
+    def config(self, **fields: Any) -> JudgeConfig:
         """A config that asks here; ``fields`` override.
 
         Tests of `Fault.HANG` and `Fault.TRICKLE` set a short ``timeout_s``.

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -57,15 +58,15 @@ RANK = FunctionSpec(
 )
 
 
-def request(text: str = "hello", **fields: object) -> JudgeRequest:
+def request(text: str = "hello", **fields: Any) -> JudgeRequest:
     return JudgeRequest(
         item_id="x",
         messages=({"role": "user", "content": text},),
-        **({"max_tokens": 32} | fields),  # type: ignore[arg-type]
+        **({"max_tokens": 32} | fields),
     )
 
 
-def config_of(folder: Path, **fields: object) -> JudgeConfig:
+def config_of(folder: Path, **fields: Any) -> JudgeConfig:
     defaults = {"name": "local", "kind": "vllm", "annotator": "a", "model_id": "m", "path": folder}
     return JudgeConfig.model_validate(defaults | fields)
 

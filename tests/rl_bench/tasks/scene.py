@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import gymnasium
 
@@ -93,7 +94,7 @@ class PlayingContext:
         return list(await asyncio.gather(*(self._play_alone(each) for each in episodes)))
 
     async def _play_alone(self, episode: Episode) -> ItemOutcome:
-        env = gymnasium.make(episode.env_id, **dict(episode.env_kwargs)).unwrapped  # type: ignore[arg-type]
+        env = gymnasium.make(episode.env_id, **cast("dict[str, Any]", episode.env_kwargs)).unwrapped
         try:
             return await self.play_in(env, episode)
         finally:

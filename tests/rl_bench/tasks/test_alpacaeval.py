@@ -6,7 +6,7 @@ import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -320,9 +320,9 @@ def write_public(folder: Path, *, num: int = 25) -> None:
     (folder / "alpaca_train.jsonl").write_text(lines)
 
 
-def public(folder: Path, **fields: object) -> TaskConfig:
-    fields = {"source": DataSource.PATH, "data_path": folder, "num_eval": None} | fields
-    return make_config(**fields)  # type: ignore[arg-type]
+def public(folder: Path, **fields: Any) -> TaskConfig:
+    defaults: dict[str, Any] = {"source": DataSource.PATH, "data_path": folder, "num_eval": None}
+    return make_config(**(defaults | fields))
 
 
 def test_train_data_are_questions_and_answers(tmp_path: Path) -> None:
@@ -442,9 +442,9 @@ def test_missing_and_scarce_data_are_preflight_errors(tmp_path: Path) -> None:
         ({"sead": 1}, r"unknown setting sead.*order_seed"),
     ],
 )
-def test_config_mistakes_are_config_errors(fields: dict[str, object], why: str) -> None:
+def test_config_mistakes_are_config_errors(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        AlpacaEvalTask(make_config(**fields))  # type: ignore[arg-type]
+        AlpacaEvalTask(make_config(**fields))
 
 
 async def test_public_rows_against_a_public_model(real_data: Path) -> None:

@@ -4,7 +4,7 @@ import csv
 import json
 from pathlib import Path
 
-import datasets  # type: ignore[import-untyped]
+import datasets
 import pytest
 
 from envs.answer_match import SET_ANSWER, match

@@ -271,7 +271,7 @@ def test_config_mistakes_are_config_errors(folder: Path) -> None:
         ({"memory_mib": True}, "settings.memory_mib"),
     ):
         with pytest.raises(ConfigError, match=message):
-            make_task(folder, settings=change)  # type: ignore[arg-type]
+            make_task(folder, settings=change)  # type: ignore[arg-type]  # mistakes
     with pytest.raises(ConfigError, match="protocol 'react'"):
         make_task(folder, protocol="react")
 
@@ -333,7 +333,7 @@ async def test_all_published_solutions_pass_however_they_are_written(real_rows: 
 def test_fences_and_future_imports_of_every_form_make_a_program(answer: str) -> None:
     source = program(ROW, answer, style=PromptStyle.CHAT)
     namespace: dict[str, Callable[[int], object]] = {}
-    exec(compile(source, "<answer>", "exec", dont_inherit=True), namespace)  # noqa: S102
+    exec(compile(source, "<answer>", "exec", dont_inherit=True), namespace)  # noqa: S102  ours
     assert namespace["area"](2) == 1
 
 

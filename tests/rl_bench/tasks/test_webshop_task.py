@@ -24,7 +24,7 @@ from tests.rl_bench.tasks.scene import PlayingContext, said
 NUM_EVAL = 12
 
 
-def config(**changes: Any) -> TaskConfig:  # noqa: ANN401
+def config(**changes: Any) -> TaskConfig:
     settings = {"num_held_out": 20, "tagger": "word_list", "num_demonstrations": 5}
     base: dict[str, Any] = {
         "name": "webshop_test",
@@ -69,10 +69,10 @@ class Shopper:
 
     def __init__(self, task: WebShopTask) -> None:
         [first, *_] = task.episodes()
-        kwargs = dict(first.env_kwargs)
+        kwargs: dict[str, Any] = dict(first.env_kwargs)
         folder = Path(str(kwargs.pop("data_dir")))
         del kwargs["max_steps"]
-        self.shop = open_shop(folder, ShopSettings(**kwargs))  # type: ignore[arg-type]
+        self.shop = open_shop(folder, ShopSettings(**kwargs))
         self.plans = {goal.text: self._plan(i, goal) for i, goal in enumerate(self.shop.goals)}
 
     def _plan(self, index: int, goal: Goal) -> Sequence[str]:
