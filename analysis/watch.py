@@ -23,14 +23,13 @@ from analysis.errors import ResultsError
 from analysis.ledgers import SweepLedgers, planned_ids, sweeps_in
 from rl_bench.command_line import EXIT_INTERRUPTED, ended, prepare_process, say
 from rl_bench.counts import plural
-from rl_bench.lines import StampedLines, can_redraw, printable
+from rl_bench.lines import StampedLines, can_redraw, printable, widen
 from rl_bench.paths import SweepPaths
 from rl_bench.progress import changes, heartbeat, render, totals
 from rl_bench.run_table import Column, PlannedRun, duration, table_text, title
 from rl_bench.run_view import RunView
 from rl_bench.summary import exit_code, interpreter, run_table
 
-FILE_WIDTH = 180
 QUIET_S = 300.0
 """A sweep whose ledgers stay as they are for so long is said to be quiet."""
 
@@ -97,8 +96,7 @@ def _command(sweep: Path) -> str:
 def _console() -> Console:
     """Standard output; one that is no terminal is made wide enough for every word."""
     console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, FILE_WIDTH)
+    widen(console)
     return console
 
 

@@ -76,10 +76,10 @@ def _examine(*, deep: bool, as_json: bool) -> int:
     if as_json:
         say(json.dumps([asdict(check) for check in checks], indent=2))
     else:
-        from rl_bench.plan_view import checks_table, make_console
+        from rl_bench.plan_view import checks_table, make_console, print_table
 
         console = make_console()
-        console.print(checks_table(checks))
+        print_table(checks_table(checks), console)
         console.print(
             f"{plural(num_failed, 'check')} failed: mend that before `make quickstart`."
             if num_failed

@@ -14,12 +14,10 @@ from rl_bench.counts import plural
 from rl_bench.evaluation import EvaluationRecord
 from rl_bench.events import Evaluation
 from rl_bench.grading_status import GradingStatus
-from rl_bench.lines import StampedLines, can_redraw, print_line
+from rl_bench.lines import StampedLines, can_redraw, print_line, widen
 from rl_bench.paths import EvaluationPaths
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
 from rl_bench.task_view import failure_of, missing_items, score_of
-
-_FILE_WIDTH = 180
 
 
 class EvaluationProgress:
@@ -115,8 +113,7 @@ def show_records(
 ) -> None:
     """Prints the table, why a score is missing, and where the results lie."""
     out = console or Console()
-    if not out.is_terminal:
-        out.width = max(out.width, _FILE_WIDTH)
+    widen(out)
     evaluations = [record.evaluation for record in records]
     columns = fit(_columns(evaluations), width=out.width)
     out.print()

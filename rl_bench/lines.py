@@ -1,5 +1,6 @@
 """Lines for people where there is no live display: plain, stamped with the time, not too rare."""
 
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console  # `--help` makes words printable and needs no console
 
+FILE_WIDTH = 200
+"""Terminal cells that tables may take in files and pipes; few need as many."""
 HEARTBEAT_S = 30.0
 """A quiet time after which plain output says where things stand."""
 
@@ -30,6 +33,15 @@ def print_line(console: "Console", text: str) -> None:
 def can_redraw(console: "Console") -> bool:
     """Whether what stands on a console can be drawn over; a dumb terminal gets plain lines."""
     return console.is_terminal and not console.is_dumb_terminal
+
+
+def widen(console: "Console") -> None:
+    """Makes a console that is no terminal wide enough for whole tables, if ``COLUMNS`` is not set.
+
+    Pagers and logs can be looked at sideways, and what is left out there cannot be asked for.
+    """
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = max(console.width, FILE_WIDTH)
 
 
 class StampedLines:

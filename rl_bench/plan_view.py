@@ -14,11 +14,11 @@ from rich.text import Text
 
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.counts import plural
+from rl_bench.lines import widen
 from rl_bench.plan import run_id, undrivable_pairs
 from rl_bench.preflight import Check, Verdict, num_local_cpus, num_local_gpus
 
 MAX_ROWS = 60
-PIPE_WIDTH = 200
 SECONDS_PER_HOUR = 3600.0
 _MARKS = {
     Verdict.OK: ("✓", "green"),
@@ -43,14 +43,14 @@ def show_plan(
 ) -> None:
     """Prints everything; the last line holds the number of runs."""
     console.print(f"\nSweep [bold]{experiment.sweep.name}[/bold]")
-    console.print(_runs_table(plan) if len(plan) <= MAX_ROWS else _groups_table(plan))
+    print_table(_runs_table(plan) if len(plan) <= MAX_ROWS else _groups_table(plan), console)
     dropped = undrivable_pairs(experiment)
     if dropped:
         shown = ", ".join(f"{agent} x {driver}" for agent, driver in dropped[:4])
         more = f", and {len(dropped) - 4} more" if len(dropped) > 4 else ""
         console.print(f"Left out, no API in common: {plural(len(dropped), 'pair')} ({shown}{more})")
-    console.print(_cost_table(experiment, plan))
-    console.print(checks_table(checks))
+    print_table(_cost_table(experiment, plan), console)
+    print_table(checks_table(checks), console)
     show_refusal(checks, console=console)
     console.print(f"dry run, nothing started: {plural(len(plan), 'run')}")
 
@@ -66,7 +66,8 @@ def show_refusal(checks: Sequence[Check], *, console: Console) -> None:
 def make_console() -> Console:
     """A console on stdout that does not fold tables at 80 columns in a pipe."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    widen(console)
+    return console
 
 
 def cost(experiment: Experiment, plan: Sequence[RunSpec]) -> Cost:
@@ -106,7 +107,7 @@ def _num_parallel(experiment: Experiment, *, num_runs: int) -> int | None:
 
 
 def _runs_table(plan: Sequence[RunSpec]) -> Table:
-    table = _table("run id", "agent", "driver", "mode", "task", "model", "seed", "budget")
+    table = plain_table("run id", "agent", "driver", "mode", "task", "model", "seed", "budget")
     for spec in plan:
         table.add_row(run_id(spec), *_conditions(spec), str(spec.seed), _budget(spec))
     return table
@@ -121,7 +122,7 @@ def _groups_table(plan: Sequence[RunSpec]) -> Table:
         spec.model.name,
         _budget(spec),
     )
-    table = _table("agent", "driver", "mode", "model", "budget", "tasks", "seeds", "runs")
+    table = plain_table("agent", "driver", "mode", "model", "budget", "tasks", "seeds", "runs")
     for labels, specs in groupby(sorted(plan, key=key), key=key):
         group = list(specs)
         tasks = {task.name for spec in group for task in spec.tasks}
@@ -146,7 +147,7 @@ def _duration(hours: float) -> str:
 
 def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
     cluster, grader, total = experiment.cluster, experiment.grader, cost(experiment, plan)
-    table = _table("resources", "")
+    table = plain_table("resources", "")
     gpus = plural(cluster.gpus_per_run, "GPU")
     table.add_row("each run", f"{plural(cluster.cpus_per_run, 'CPU')}, {gpus}")
     table.add_row(
@@ -171,14 +172,23 @@ def _cost_table(experiment: Experiment, plan: Sequence[RunSpec]) -> Table:
 
 def checks_table(checks: Sequence[Check]) -> Table:
     """What preflight found, a row a check."""
-    table = _table("", "preflight", "found", "cure")
+    table = plain_table("", "preflight", "found", "cure")
     for check in checks:
         mark, colour = _MARKS[check.verdict]
         table.add_row(Text(mark, style=colour), *map(Text, (check.name, check.detail, check.cure)))
     return table
 
 
-def _table(*columns: str) -> Table:
+def print_table(table: Table, console: Console) -> None:
+    """Prints a table without blanks at the ends of lines."""
+    with console.capture() as captured:
+        console.print(table)
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    console.file.write("\n".join([*lines, ""]))
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines, whose cells are folded where the console is too narrow."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold")

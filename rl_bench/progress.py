@@ -333,7 +333,7 @@ def _live_columns(
         numbers("best", [best(*pair) for pair in zip(tasks, every, strict=True)]),
         numbers("gain", [gain(*pair) for pair in zip(tasks, every, strict=True)]),
         numbers("subs", [str(task.num_submissions) for task in tasks], drop=1),
-        failed_column(tasks),
+        *failed_column(tasks),
         *driver_columns(first_views),
         numbers("left", of_run(left)),
         numbers("elapsed", of_run(elapsed), drop=4),

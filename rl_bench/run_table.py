@@ -241,7 +241,8 @@ def numbers(heading: str, cells: Iterable[str], *, drop: int = 0) -> Column:
     return Column(heading=heading, cells=tuple(cells), is_number=True, drop=drop)
 
 
-def failed_column(tasks: Sequence[TaskView]) -> Column:
-    """Submissions without a score; the first to be left out while there are none."""
-    some = any(task.num_failed for task in tasks)
-    return numbers("failed", [str(task.num_failed) for task in tasks], drop=3 if some else 9)
+def failed_column(tasks: Sequence[TaskView]) -> list[Column]:
+    """Submissions without a score; no column while there are none."""
+    if not any(task.num_failed for task in tasks):
+        return []
+    return [numbers("failed", [str(task.num_failed) for task in tasks], drop=3)]

@@ -31,7 +31,7 @@ from rl_bench.agent_lines import (
 from rl_bench.agent_view import BREACH
 from rl_bench.config import SinkConfig
 from rl_bench.counts import plural
-from rl_bench.lines import print_line, printable
+from rl_bench.lines import print_line, printable, widen
 from rl_bench.paths import SweepPaths
 from rl_bench.run_table import (
     INVALID,
@@ -57,7 +57,6 @@ from rl_bench.task_view import TaskView
 EXIT_OK = 0
 EXIT_INCOMPLETE = 1
 
-_FILE_WIDTH = 180
 _UNCHANGED = "*"
 
 _LEGEND = {
@@ -198,12 +197,12 @@ def run_columns(
         Column(heading="task", cells=tuple(task.task for task in tasks)),
         Column(heading="end", cells=tuple(state_words(view) for view in seen)),
         numbers("base", [number(task.baseline) for task in tasks]),
-        numbers("first", [number(task.first) for task in tasks], drop=1),
+        *_first_column(tasks),
         numbers("best", [_best(task, view) for task, view in rows]),
         numbers("gain", [gain(task, view) for task, view in rows]),
         *_noise_columns(tasks),
         numbers("subs", [str(task.num_submissions) for task in tasks], drop=2),
-        failed_column(tasks),
+        *failed_column(tasks),
         *driver_columns(firsts),
         *revision_column(firsts),
         numbers("used", used, drop=5),
@@ -257,8 +256,7 @@ def show(
         console: Where; standard output by default. One that is no terminal is made wide enough.
     """
     out = console or Console()
-    if not out.is_terminal:
-        out.width = max(out.width, _FILE_WIDTH)
+    widen(out)
     out.print()
     out.print(title(plan), style="bold", markup=False, highlight=False)
     out.print()
@@ -342,6 +340,13 @@ def result_lines(paths: SweepPaths, *, sink: SinkConfig) -> list[str]:
 
 def _best(task: TaskView, view: RunView | None) -> str:
     return best(task, view, mark=_UNCHANGED if task.best_unchanged else "")
+
+
+def _first_column(tasks: Sequence[TaskView]) -> list[Column]:
+    """The first valid scores; no column where there are none."""
+    if all(task.first is None for task in tasks):
+        return []
+    return [numbers("first", [number(task.first) for task in tasks], drop=1)]
 
 
 def _noise_columns(tasks: Sequence[TaskView]) -> list[Column]:

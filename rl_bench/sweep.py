@@ -57,6 +57,7 @@ environment variables:
   RL_BENCH_CACHE    models and data that are built here (~/.cache/rl_bench)
   RL_BENCH_DATA     public data sets, e.g. gsm8k/ (RL_BENCH_CACHE/data);
                     `python -m rl_bench.prepare task=NAME` gets them
+  COLUMNS           how wide tables may be in files and pipes (200); numbers are never cut
 
 exit codes:
   0    every run finished without an infrastructure failure; a dry run: the plan is valid

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from rl_bench import __version__
 from rl_bench.audit.recorded import AuditRecord, RecordedSweep
@@ -28,7 +28,7 @@ from rl_bench.errors import ConfigError
 from rl_bench.events import ModeAudited
 from rl_bench.judges.check import check_judge
 from rl_bench.paths import SweepPaths
-from rl_bench.plan_view import make_console
+from rl_bench.plan_view import make_console, plain_table, print_table
 from rl_bench.waiting import told_while
 
 _HELP = f"""\
@@ -140,20 +140,20 @@ def _sweep(words: Sequence[str], *, config_dirs: Sequence[Path]) -> RecordedSwee
 
 def show(records: Sequence[AuditRecord], *, console: Console) -> None:
     """A table of verdicts, then every finding and every verdict that is not clean."""
-    table = Table(title=f"Audit of {plural(len(records), 'run')}, rules {RULES_VERSION}")
-    for column in ("run", "mode", "before", "now", "methods", "findings"):
-        table.add_column(column, overflow="fold")
-    for record in records:
-        methods = ", ".join(record.mode.methods) if record.mode else ""
-        table.add_row(
-            record.run_id,
-            record.mode_name,
-            _verdict(record.mode_before),
-            _verdict(record.mode) if not record.not_audited else "not judged",
-            methods,
-            _counts(record),
-        )
-    console.print(table)
+    columns = {
+        "run": [record.run_id for record in records],
+        "mode": [record.mode_name for record in records],
+        "before": [_verdict(record.mode_before) for record in records],
+        "now": ["not judged" if each.not_audited else _verdict(each.mode) for each in records],
+        "methods": [", ".join(each.mode.methods) if each.mode else "" for each in records],
+        "findings": [_counts(record) for record in records],
+    }
+    told = {heading: cells for heading, cells in columns.items() if set(cells) - {"", "-"}}
+    table = plain_table(*told)
+    for row in zip(*told.values(), strict=True):
+        table.add_row(*map(Text, row))
+    console.print(f"Audit of {plural(len(records), 'run')}, rules {RULES_VERSION}", style="bold")
+    print_table(table, console)
     for record in records:
         _explain(record, console)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench.audit.__main__ import main
+from rl_bench.audit.__main__ import main, show
+from rl_bench.audit.recorded import AuditRecord
 from rl_bench.audit.rules import RULES_VERSION
 from rl_bench.config import DataSource, ModelConfig, TaskConfig
 from rl_bench.events import Event, ModeAudited, ModeVerdict, RunEnd, RunFinished
 from rl_bench.ledger import Ledger
 from rl_bench.lineage.code_history import CodeHistory
+from rl_bench.plan_view import make_console
 from tests.rl_bench.audit_scene import AuditScene, case
 from tests.rl_bench.grading_scene import write_checkpoint
 
@@ -85,6 +87,21 @@ def test_a_sweep_is_judged_anew(sweep: Path, capsys: pytest.CaptureFixture[str])
     assert "breach" in json.dumps(second["mode"])
     assert "audit-0" in json.dumps(second["mode_before"])
     assert state(sweep) == untouched
+
+
+def test_the_table_has_no_empty_columns_lines_or_blanks_at_the_ends_of_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = AuditRecord(
+        run_id="clean-1", time_utc="2026-01-01", rules_version=RULES_VERSION, mode_name="free"
+    )
+    show([record], console=make_console())
+    _, head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head == "run      mode  findings"
+    assert row == "clean-1  free  none"
+    verdict = ModeAudited(verdict=ModeVerdict.CLEAN, rules_version="audit-0", summary="?")
+    show([record.model_copy(update={"mode_before": verdict})], console=make_console())
+    assert "run      mode  before  findings\n" in capsys.readouterr().out
 
 
 def test_one_run(sweep: Path) -> None:

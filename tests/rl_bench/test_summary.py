@@ -21,6 +21,7 @@ from rl_bench.events import (
     RunEnd,
     SubmissionGraded,
 )
+from rl_bench.lines import widen
 from rl_bench.paths import SweepPaths
 from rl_bench.records import SCHEMAS
 from rl_bench.run_table import planned
@@ -220,8 +221,37 @@ def test_every_score_is_whole_at_common_widths(
         ]
         scores = ["1.5", f"{10.0 + n:.1f}", f"{100.0 - n:.1f}", f"+{98.5 - n:.1f}", "2"]
         assert line.split()[4:9] == scores
-    assert ("failed" in lines[head]) == (width > 100)
+    assert "failed" not in lines[head], "none did"
     assert ("used" in lines[head].split()) == (width > 80)
+
+
+def test_columns_of_what_never_happened_are_left_out(story: MakeStory) -> None:
+    bare = story("bare").start().baseline(1.5).finish()
+    full = story("full", seed=1).start().baseline(1.5).submit(1, None, failure="x").submit(2, 9.0)
+    headings = [
+        run_table(views_of(*runs), planned({run.run_id: run.spec for run in runs}), width=200)
+        .plain.splitlines()[0]
+        .split()
+        for runs in ([bare], [bare, full.finish()])
+    ]
+    assert [heading for heading in headings[1] if heading not in headings[0]] == [
+        "seed",
+        "first",
+        "failed",
+    ]
+
+
+@pytest.mark.parametrize(("columns", "width"), [("", 200), ("70", 70)])
+def test_a_file_gets_whole_tables_unless_columns_says_how_wide(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    console = Console(file=io.StringIO())
+    widen(console)
+    assert console.width == width
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=50)
+    widen(terminal)
+    assert terminal.width == 50
 
 
 def test_the_full_plan_keeps_numbers_whole_where_words_do_not_fit(story: MakeStory) -> None:
