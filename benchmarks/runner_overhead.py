@@ -28,7 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -183,46 +184,75 @@ def launcher(scene: Scene, specs: Sequence[RunSpec], root: Path, *, reuse: bool)
     return spent
 
 
+@contextmanager
+def ungraded_sweep(
+    experiment: Experiment,
+    root: Path,
+    *,
+    specs: Sequence[RunSpec],
+    base_model: Path,
+    recorder: Handle,
+    pool: Handle,
+) -> Iterator[Callable[[], None]]:
+    """The sweep loop over these actors in the place of a sweep's own, with a display nobody sees.
+
+    Args:
+        experiment: All of ``specs`` have its one model.
+        root: The sweep's folder.
+        specs: The runs.
+        base_model: The model's folder.
+        recorder: An actor, as is ``pool``.
+        pool: There are no graders.
+
+    Yields:
+        What carries the runs out.
+    """
+    from actors import sweep_loop
+    from actors.factory import GraderMaking, Services
+
+    making = GraderMaking(
+        config=experiment.grader, cache=root, logs=root, cluster=experiment.cluster
+    )
+    services = Services(recorder=recorder, pool=pool, graders={}, workers=(), making=making)
+    named = {run_id(spec): spec for spec in specs}
+    with (
+        patch.object(sweep_loop, "start_services", lambda *_: services),
+        Progress(planned(named), console=Console(file=io.StringIO())) as progress,
+    ):
+        loop = sweep_loop.SweepLoop(
+            experiment,
+            SweepPaths(root),
+            base_models={specs[0].model.name: base_model},
+            progress=progress,
+        )
+        yield lambda: loop.run(specs, {name: RunView(run_id=name) for name in named})
+
+
 def runner(scene: Scene, specs: Sequence[RunSpec], root: Path) -> float:
     """The sweep loop from its first run to the closed tables."""
     import ray
 
-    from actors import sweep_loop
-    from actors.factory import GraderMaking, Services
     from rl_bench.recorder import Recorder
 
     experiment, paths = scene.experiment, SweepPaths(root)
-    services = Services(
-        recorder=ray.remote(Recorder)
-        .options(num_cpus=0)
-        .remote(paths, config=experiment.sink, sweep=experiment.sweep.name),
-        pool=ray.remote(NoGrading).options(num_cpus=0, max_concurrency=100).remote(),
-        graders={},
-        workers=(),
-        making=GraderMaking(
-            config=experiment.grader, cache=root, logs=root, cluster=experiment.cluster
-        ),
-    )
-    ray.get([services.recorder.views.remote(), services.pool.__ray_ready__.remote()])
-    views = {run_id(spec): RunView(run_id=run_id(spec)) for spec in specs}
-    rows = planned({run_id(spec): spec for spec in specs})
-    console = Console(file=io.StringIO())
-    with (
-        patch.object(sweep_loop, "start_services", lambda *_: services),
-        Progress(rows, console=console) as progress,
-    ):
-        loop = sweep_loop.SweepLoop(
-            experiment,
-            paths,
-            base_models={specs[0].model.name: scene.base_model},
-            progress=progress,
-        )
+    recorder: Handle = ray.remote(Recorder).options(num_cpus=0)
+    recorder = recorder.remote(paths, config=experiment.sink, sweep=experiment.sweep.name)
+    pool: Handle = ray.remote(NoGrading).options(num_cpus=0, max_concurrency=100).remote()
+    ray.get([recorder.views.remote(), pool.__ray_ready__.remote()])
+    with ungraded_sweep(
+        experiment,
+        root,
+        specs=specs,
+        base_model=scene.base_model,
+        recorder=recorder,
+        pool=pool,
+    ) as carry_out:
         began = time.monotonic()
-        loop.run(specs, views)
+        carry_out()
         spent = time.monotonic() - began
-    if any(not (paths.run(name).root / "ledger.jsonl").exists() for name in views):
+    if any(not (paths.run(run_id(spec)).root / "ledger.jsonl").exists() for spec in specs):
         raise RuntimeError("a run of the sweep loop did not end well")
-    for actor in (services.recorder, services.pool):
+    for actor in (recorder, pool):
         ray.kill(actor)
     return spent
 

@@ -1,6 +1,5 @@
 """Which processes carry out a sweep's runs, and what the loop does at its end."""
 
-import io
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,20 +9,15 @@ from pathlib import Path
 import pytest
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
-from rich.console import Console
 
 from actors import sweep_loop
-from actors.factory import GraderMaking, Services
-from actors.remote import Handle
-from actors.sweep_loop import SweepLoop, close_recorder
-from benchmarks.runner_overhead import NoGrading
+from actors.sweep_loop import close_recorder
+from benchmarks.runner_overhead import NoGrading, ungraded_sweep
 from rl_bench.compose import compose
 from rl_bench.events import Entry, RunEnd, RunFinished
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand, run_id
-from rl_bench.progress import Progress
-from rl_bench.run_table import planned
 from rl_bench.run_view import RunView
 
 
@@ -102,9 +96,9 @@ def processes(
 ) -> Iterator[Callable[..., list[list[str]]]]:
     """Carries out runs one after the other that end so; the processes of each run's attempts."""
     words = ["agent=noop", "task=gsm8k_mini", "sink=no_wandb", f"paths.results={tmp_path}"]
-    actors: list[Handle] = [
+    recorder, pool = (
         ray.remote(cls).options(num_cpus=0).remote() for cls in (NoRecorder, NoGrading)
-    ]
+    )
 
     def execute(ends: list[RunEnd], *, num_lost: int = 0) -> list[list[str]]:
         more = [f"sweep.seeds={list(range(len(ends)))}", "cluster.max_parallel_runs=1"]
@@ -114,23 +108,20 @@ def processes(
             name: NotedRun(tmp_path / name, end, num_lost)
             for name, end in zip(specs, ends, strict=True)
         }
-        making = GraderMaking(
-            config=experiment.grader, cache=tmp_path, logs=tmp_path, cluster=experiment.cluster
-        )
-        services = Services(
-            recorder=actors[0], pool=actors[1], graders={}, workers=(), making=making
-        )
-        monkeypatch.setattr(sweep_loop, "start_services", lambda *_: services)
         monkeypatch.setattr(sweep_loop, "run_factory", lambda _, *, run_id, **__: runs[run_id])
-        with Progress(planned(specs), console=Console(file=io.StringIO())) as progress:
-            loop = SweepLoop(
-                experiment, SweepPaths(tmp_path), base_models={"tiny": tmp_path}, progress=progress
-            )
-            loop.run(list(specs.values()), {name: RunView(run_id=name) for name in specs})
+        with ungraded_sweep(
+            experiment,
+            tmp_path,
+            specs=list(specs.values()),
+            base_model=tmp_path,
+            recorder=recorder,
+            pool=pool,
+        ) as carry_out:
+            carry_out()
         return [run.path.read_text().split() for run in runs.values()]
 
     yield execute
-    for actor in actors:
+    for actor in (recorder, pool):
         ray.kill(actor)
 
 
