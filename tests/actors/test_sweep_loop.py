@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 
 from actors import sweep_loop
+from actors.remote import Handle
 from actors.sweep_loop import close_recorder
 from benchmarks.runner_overhead import NoGrading, ungraded_sweep
 from rl_bench.compose import compose
@@ -96,9 +97,8 @@ def processes(
 ) -> Iterator[Callable[..., list[list[str]]]]:
     """Carries out runs one after the other that end so; the processes of each run's attempts."""
     words = ["agent=noop", "task=gsm8k_mini", "sink=no_wandb", f"paths.results={tmp_path}"]
-    recorder, pool = (
-        ray.remote(cls).options(num_cpus=0).remote() for cls in (NoRecorder, NoGrading)
-    )
+    recorder: Handle = ray.remote(NoRecorder).options(num_cpus=0).remote()
+    pool: Handle = ray.remote(NoGrading).options(num_cpus=0).remote()
 
     def execute(ends: list[RunEnd], *, num_lost: int = 0) -> list[list[str]]:
         more = [f"sweep.seeds={list(range(len(ends)))}", "cluster.max_parallel_runs=1"]
