@@ -6,8 +6,9 @@ Reaching is over-approximated where Python is dynamic (a method of a class that 
 its name) and marked uncertain where a condition cannot be decided.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from rl_bench.audit.conditions import Conditions, Truth, gathered
 from rl_bench.audit.facts import MODULE, Command, ModuleFacts, Reference, Sign, Unit
 
 MAX_VISITS = 20_000
+_KEPT = 1_024
+"""Answers about paths that are kept: agents' programs have the same names again and again."""
 _ENTERED = ("__init__", "__call__", "forward", "__post_init__", MODULE)
 
 
@@ -97,19 +100,10 @@ class _Walk:
     def _files_of(self, module: str, *, near: str) -> tuple[str, ...]:
         """The file of the program that a module's name means, if it is one of it."""
         if (module, near) not in self._files:
-            self._files[module, near] = tuple(self._look_up(module, near))
+            places = _places(module, near, self._entry)
+            found = next((place for place in places if place in self._modules), None)
+            self._files[module, near] = () if found is None else (found,)
         return self._files[module, near]
-
-    def _look_up(self, module: str, near: str) -> Iterator[str]:
-        parts = module.lstrip(".").replace(".", "/")
-        folders = [PurePosixPath(near).parent, PurePosixPath(self._entry).parent]
-        folders += [*PurePosixPath(near).parent.parents, PurePosixPath("code")]
-        for folder in folders:
-            for name in (f"{parts}.py", f"{parts}/__init__.py"):
-                path = str(folder / name)
-                if path in self._modules:
-                    yield path
-                    return
 
     def _visit(self, path: str, name: str, certain: bool) -> None:
         unit = self._units[path].get(name)
@@ -178,6 +172,16 @@ class _Walk:
                     self._found.commands.append((path, command, sure))
 
 
+@lru_cache(maxsize=_KEPT)
+def _places(module: str, near: str, entry: str) -> tuple[str, ...]:
+    """Where the file of a module may lie that a file ``near`` imports, the likeliest first."""
+    parts = module.lstrip(".").replace(".", "/")
+    folders = [PurePosixPath(near).parent, PurePosixPath(entry).parent]
+    folders += [*PurePosixPath(near).parent.parents, PurePosixPath("code")]
+    names = (f"{parts}.py", f"{parts}/__init__.py")
+    return tuple(str(folder / name) for folder in folders for name in names)
+
+
 def find_file(target: str, paths: Iterable[str], *, folder: str, root: str) -> list[str]:
     """The files that a command's word may mean.
 
@@ -196,12 +200,18 @@ def find_file(target: str, paths: Iterable[str], *, folder: str, root: str) -> l
     for candidate in (relative, f"code/{relative}"):
         if candidate in known:
             return [candidate]
-    tail = PurePosixPath(_normal(target)).parts
+    tail = _parts(_normal(target))
     while tail and tail[0] in ("/", "..", "$WORKSPACE"):
         tail = tail[1:]
-    return sorted(p for p in known if tail and PurePosixPath(p).parts[-len(tail) :] == tail)
+    return sorted(p for p in known if tail and _parts(p)[-len(tail) :] == tail)
 
 
+@lru_cache(maxsize=_KEPT)
+def _parts(path: str) -> tuple[str, ...]:
+    return PurePosixPath(path).parts
+
+
+@lru_cache(maxsize=_KEPT)
 def _normal(path: str) -> str:
     parts: list[str] = []
     for part in PurePosixPath(path).parts:

@@ -76,5 +76,7 @@ KNOWN_WHOLE = 0.5
 def clip(text: str, limit: int = MAX_QUOTE_CHARS) -> str:
     """A quote: one line, printable, cut at ``limit`` characters."""
     line = " ".join(text.split())
-    shown = "".join(c if c.isprintable() else "�" for c in line[: limit + 1])
+    shown = line[: limit + 1]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else "�" for c in shown)
     return shown if len(line) <= limit else shown[: limit - 1] + "…"
