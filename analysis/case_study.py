@@ -8,7 +8,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from analysis.errors import ResultsError
 from analysis.narrative import Narrative, narrate
 from analysis.results import Results, load
 from analysis.route_model import FinalRoute, Route, Segment
-from analysis.routes import Routes, routes_of
+from analysis.routes import routes_of
 from analysis.trajectories import failures, run_figures, spending, trajectory
 from rl_bench.agent_records import MODE_RULE
 from rl_bench.config import JudgeConfig, RunSpec
@@ -62,22 +62,23 @@ class _Frames:
     revisions: Mapping[str, list[_Row]]
 
 
-def case_studies(results: Results, routes: Routes | None = None) -> Iterator[CaseStudy]:
-    """One study a run, in the order of their ids.
+def case_studies(results: Results, routes: Iterable[Route] | None = None) -> Iterator[CaseStudy]:
+    """One study a route, in their order.
 
     Args:
         results: The results.
-        routes: Made before; None: made here, of all runs.
+        routes: Made elsewhere; None: made here, of all runs.
     """
-    routes = routes or routes_of(results)
     frames = _frames(results)
-    for run_id in sorted(set(frames.runs) & set(routes.by_run)):
-        yield _study(run_id, frames, routes.by_run[run_id])
+    for route in routes_of(results) if routes is None else routes:
+        yield _study(route, frames)
 
 
 def _frames(results: Results) -> _Frames:
     figures = run_figures(results)
-    revisions = results.table("revisions").select("run_id", "budget_used_s", "revision")
+    revisions = results.collected(
+        "revisions", lambda rows: rows.select("run_id", "budget_used_s", "revision")
+    )
     return _Frames(
         runs=_by_run(results.runs),
         figures={(row["run_id"], row["task"]): row for row in figures.iter_rows(named=True)},
@@ -85,7 +86,7 @@ def _frames(results: Results) -> _Frames:
         failures=_by_run(failures(results).sort("run_id", "at_s", "task")),
         hours=_by_run(spending(results)),
         findings=_by_run(results.findings),
-        revisions=_by_run(revisions.collect()),
+        revisions=_by_run(revisions),
     )
 
 
@@ -96,16 +97,18 @@ def _by_run(frame: pl.DataFrame) -> dict[str, list[_Row]]:
     return found
 
 
-def _study(run_id: str, frames: _Frames, route: Route) -> CaseStudy:
+def _study(route: Route, frames: _Frames) -> CaseStudy:
+    run_id = route.run_id
     rows = frames.runs[run_id]
     run = rows[0]
+    spec = _spec(run)
     tries = frames.tries.get(run_id, [])
     figures = [frames.figures[run_id, row["task"]] for row in rows]
     finals = {final.task: final for final in route.finals}
     return CaseStudy(
         run_id=run_id,
         sweep=run["sweep"],
-        asked=_asked(run),
+        asked=_asked(run, spec),
         outcome=_outcome(run),
         results=tuple(
             _result(row, figure, finals.get(row["task"]))
@@ -120,7 +123,7 @@ def _study(run_id: str, frames: _Frames, route: Route) -> CaseStudy:
         findings=tuple(
             _found(row) for row in frames.findings.get(run_id, []) if row["rule"] != MODE_RULE
         ),
-        unused=_unused(run, figures, tries, frames.revisions.get(run_id, []), route),
+        unused=_unused(run, spec, figures, tries, frames.revisions.get(run_id, []), route),
         unknown=route.problems,
     )
 
@@ -133,8 +136,7 @@ def _spec(run: _Row) -> RunSpec | None:
         return None
 
 
-def _asked(run: _Row) -> Asked:
-    spec = _spec(run)
+def _asked(run: _Row, spec: RunSpec | None) -> Asked:
     return Asked(
         agent=run["agent"],
         agent_version=run["agent_version"],
@@ -277,12 +279,12 @@ def _found(row: _Row) -> Found:
 
 def _unused(
     run: _Row,
+    spec: RunSpec | None,
     figures: Sequence[_Row],
     tries: Sequence[_Row],
     revisions: Sequence[_Row],
     route: Route,
 ) -> Unused:
-    spec = _spec(run)
     submissions = len({row["submission_id"] for row in tries})
     most = None if spec is None else spec.budget.max_submissions
     most_usd = None if spec is None else spec.budget.max_driver_usd

@@ -5,7 +5,6 @@ Needs no network, no Ray and no torch, neither to make nor to read. Exit codes: 
 """
 
 import argparse
-import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from analysis.account_options import account_config, add_account_options
 from analysis.errors import ResultsError
+from analysis.report_options import add_report_options
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
 
 if TYPE_CHECKING:
-    from analysis.html.site import Settings
+    from analysis.html.site import Settings, Site
 
 LIVE_S = 30.0
 MIN_LIVE_S = 2.0
@@ -56,12 +56,17 @@ def _run(args: argparse.Namespace) -> int:
         say(f"run {run_id}: {problem}", to_stderr=True)
     say(
         f"{site.index}: {plural(site.num_runs, 'run')}, "
-        f"{plural(site.num_pages, 'run page')}, overview {site.index_bytes / 1e6:.2f} MB, "
+        f"{plural(site.num_pages, 'run page')}{_others(site)}, "
+        f"overview {site.index_bytes / 1e6:.2f} MB, "
         f"all pages {site.num_bytes / 1e6:.1f} MB, "
         f"{site.seconds:.1f} s, at most {_peak_mb():.0f} MB of memory a process"
         + (f"; {plural(len(site.problems), 'run')} could not be read" if site.problems else "")
     )
     return EXIT_FAILED if site.problems else 0
+
+
+def _others(site: "Site") -> str:
+    return " (--pages all makes every run's)" if site.num_pages < site.num_runs else ""
 
 
 def _settings(args: argparse.Namespace) -> "Settings":
@@ -70,6 +75,7 @@ def _settings(args: argparse.Namespace) -> "Settings":
     return Settings(
         seed=args.seed,
         num_processes=args.processes,
+        max_pages=args.pages,
         with_plots=not args.no_plots,
         with_studies=not args.no_studies,
         with_png=args.png,
@@ -85,7 +91,7 @@ def _peak_mb() -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis.report",
-        description="Makes an HTML report of sweeps' results: an overview and a page a run.",
+        description="Makes an HTML report of sweeps' results: an overview and pages of runs.",
         epilog="Exit codes: 0 all is written; 1 some runs could not be read; 2 bad input.",
         allow_abbrev=False,
     )
@@ -96,12 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, help="the report's folder (RESULTS/report; of several: ./report)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of every resampling (0)")
-    parser.add_argument(
-        "--processes",
-        type=_positive,
-        default=os.cpu_count() or 1,
-        help="worker processes that make pages (one a core)",
-    )
+    add_report_options(parser)
     parser.add_argument("--no-plots", action="store_true", help="tables and pages only")
     parser.add_argument(
         "--no-studies", action="store_true", help="no routes and case studies (reads no code)"
@@ -117,13 +118,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_account_options(parser)
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return value
 
 
 def _interval(text: str) -> float:

@@ -7,7 +7,7 @@ gets its sweep's name before its id, in every table. Files of an older schema ge
 they lack as nulls.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,14 @@ from pathlib import Path
 import polars as pl
 
 from analysis.errors import ResultsError
-from rl_bench.records import SCHEMAS
+from analysis.run_tables import table_schema
+
+COUNTED_OF_CALLS = (
+    *("run_id", "attempt", "budget_used_s", "failure"),
+    *("input_tokens", "output_tokens", "cached_tokens", "cost_usd"),
+)
+FILES_AT_ONCE = 256
+"""A scan of thousands of files holds a hundred kilobytes of each until it is over."""
 
 
 @dataclass(frozen=True)
@@ -45,37 +52,52 @@ class Results:
 
     def table(self, name: str) -> pl.LazyFrame:
         """Another table by name, e.g. ``submissions``, ``items``, ``driver_calls``, ``trace``."""
-        frame = pl.concat(
-            [self._renamed(self._scan(folder, name), folder) for folder in self.folders]
-        )
-        if self.every_attempt:
-            return frame
-        last = self.runs.lazy().select("run_id", "attempt").unique()
-        return frame.join(last, on=["run_id", "attempt"], how="semi")
+        frame = pl.concat([self._renamed(_scan(_files(f, name), name), f) for f in self.folders])
+        return self._of_last_attempts(frame)
+
+    def collected(self, name: str, rows: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
+        """What ``rows`` makes of a table, a few runs at a time: memory is that of what it makes.
+
+        Args:
+            name: Of the table.
+            rows: Filters, selects and joins; it sees a run's rows together, and not all runs'.
+        """
+        parts = [
+            rows(self._of_last_attempts(self._renamed(_scan(files, name), folder))).collect()
+            for folder in self.folders
+            for files in _some(_files(folder, name))
+        ]
+        return pl.concat(parts, rechunk=True)
 
     @cached_property
     def submissions(self) -> pl.DataFrame:
         """Table ``submissions`` in order of acceptance."""
-        return self.table("submissions").collect().sort("run_id", "submission_id", "task")
+        return self.collected("submissions", _all).sort("run_id", "submission_id", "task")
 
     @cached_property
     def findings(self) -> pl.DataFrame:
         """Table ``findings`` in the order of each run's ledger."""
-        return self.table("findings").collect().sort("run_id", "seq")
+        return self.collected("findings", _all).sort("run_id", "seq")
 
     @cached_property
     def agent_events(self) -> pl.DataFrame:
         """Of table ``events``: when agents began and ended, and refused requests."""
         wanted = ("agent_started", "agent_exited", "submission_rejected")
-        return self.table("events").filter(pl.col("type").is_in(wanted)).collect()
+        return self.collected("events", lambda rows: rows.filter(pl.col("type").is_in(wanted)))
+
+    @cached_property
+    def driver_calls(self) -> pl.DataFrame:
+        """Of table ``driver_calls``: what is counted of them."""
+        return self.collected("driver_calls", lambda rows: rows.select(COUNTED_OF_CALLS))
 
     @cached_property
     def _as_written(self) -> Mapping[Path, pl.DataFrame]:
         """By sweep's folder: table ``runs`` with the ids that the runs' folders have."""
         return {
-            folder: self._scan(folder, "runs")
-            .with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
-            .collect()
+            folder: pl.concat(
+                [_scan(files, "runs").collect() for files in _some(_files(folder, "runs"))],
+                rechunk=True,
+            ).with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
             for folder in self.folders
         }
 
@@ -107,15 +129,34 @@ class Results:
             pl.col("run_id").replace(own["run_id"], own["sweep"] + "-" + own["run_id"])
         )
 
-    def _scan(self, folder: Path, name: str) -> pl.LazyFrame:
-        schema = _schema(name)
-        found = sorted((folder / "tables" / name).glob("*.parquet"))
-        files = [str(path) for path in found if path.is_file()]  # a pipe would block
-        if not files:
-            return pl.LazyFrame(schema=schema)
-        return pl.scan_parquet(
-            files, schema=schema, missing_columns="insert", extra_columns="ignore"
-        )
+    def _of_last_attempts(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        if self.every_attempt:
+            return frame
+        last = self.runs.lazy().select("run_id", "attempt").unique()
+        return frame.join(last, on=["run_id", "attempt"], how="semi", maintain_order="left")
+
+
+def _files(folder: Path, name: str) -> list[str]:
+    return sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+
+
+def _some(files: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Some files at a time; none at all once, for the columns."""
+    for place in range(0, max(len(files), 1), FILES_AT_ONCE):
+        yield files[place : place + FILES_AT_ONCE]
+
+
+def _scan(files: Sequence[str], name: str) -> pl.LazyFrame:
+    schema = table_schema(name)
+    if not files:
+        return pl.LazyFrame(schema=schema)
+    return pl.scan_parquet(
+        list(files), schema=schema, missing_columns="insert", extra_columns="ignore"
+    )
+
+
+def _all(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return rows
 
 
 def load(folders: Sequence[Path], *, every_attempt: bool = False) -> Results:
@@ -137,9 +178,3 @@ def load(folders: Sequence[Path], *, every_attempt: bool = False) -> Results:
 
 def _is_sweep(folder: Path) -> bool:
     return (folder / "tables" / "runs").is_dir()
-
-
-def _schema(name: str) -> pl.Schema:
-    empty = pl.from_arrow(SCHEMAS[name].empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return empty.schema

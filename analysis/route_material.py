@@ -54,6 +54,7 @@ class RunMaterial:
         trace, processes: Rows of these tables, see `TABLES`.
         methods: By the audit that judged the run.
         submissions: One row a submission and task, see `analysis.trajectories.trajectory`.
+        problem: Why there are no rows where there should be.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class RunMaterial:
     trace: Sequence[Row]
     processes: Sequence[Row]
     submissions: Sequence[Row]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ def prepare(material: RunMaterial, *, budget_s: float) -> Prepared:
         texts={text: code for text, code in python.items() if code is not None},
         has_code=bool(history.versions or loose),
         has_trace=bool(from_trace),
-        problem="" if loose else history.problem,
+        problem=material.problem or ("" if loose else history.problem),
     )
 
 

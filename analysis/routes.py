@@ -9,15 +9,16 @@ A run whose folder is gone gets a route from its tables alone. Confidences: `ana
 """
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from analysis.results import Results
 from analysis.route_material import TABLES, Prepared, RunMaterial, prepare
@@ -27,6 +28,7 @@ from analysis.route_segments import segments_of
 from analysis.route_spans import spans_of
 from analysis.run_tables import TOGETHER, Row, run_rows
 from analysis.trajectories import trajectory
+from analysis.workers import HERE, Workers, num_usable
 from rl_bench.audit.facts import ModuleFacts
 from rl_bench.audit.reader_process import read_sources
 from rl_bench.events import Evidence
@@ -72,6 +74,9 @@ class Routes:
     """Routes of many runs, by run."""
 
     by_run: dict[str, Route]
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self.by_run.values())
 
     def segments(self) -> pl.DataFrame:
         """One row a segment, numbered from 1 in each run.
@@ -127,6 +132,23 @@ def evidence_json(evidence: Iterable[Evidence]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Runs whose routes one process makes.
+
+    Attributes:
+        runs: Without their tables, which that process reads.
+        best: Of each run the best submission by task; None: there is none.
+        code_s: See `routes_of`.
+        deadline_s: On the machine's monotonic clock; after it no code is read.
+    """
+
+    runs: tuple[RunMaterial, ...]
+    best: Mapping[str, Mapping[str, int | None]]
+    code_s: float
+    deadline_s: float
+
+
 def routes_of(
     results: Results,
     run_ids: Sequence[str] | None = None,
@@ -142,22 +164,50 @@ def routes_of(
         code_s: The most that reading one run's code takes; 0: no code is read.
         total_s: After this no more code is read: the runs left get routes from their tables.
     """
-    deadline = time.monotonic() + total_s
+    found = each_route(results, run_ids, code_s=code_s, total_s=total_s)
+    return Routes({route.run_id: route for route in found})
+
+
+def each_route(
+    results: Results,
+    run_ids: Sequence[str] | None = None,
+    *,
+    code_s: float = CODE_S,
+    total_s: float = float("inf"),
+    by: Workers = HERE,
+) -> Iterator[Route]:
+    """`routes_of`, one after another in the order of their ids, by processes that begin at once."""
+    deadline_s = time.monotonic() + total_s
     best = _best(results)
-    found: dict[str, Route] = {}
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    runs = _runs(results, run_ids)
+    num = max(min(GROUP_RUNS, -(-len(runs) // by.num)), 1)
+    jobs = [
+        _Job(
+            runs=(part := tuple(runs[place : place + num])),
+            best={run.run_id: best[run.run_id] for run in part},
+            code_s=code_s,
+            deadline_s=deadline_s,
+        )
+        for place in range(0, len(runs), num)
+    ]
+    made = by.map(_routes_together, jobs, name=lambda job: f"the route of {job.runs[0].run_id}")
+    return chain.from_iterable(made)
+
+
+def _routes_together(job: _Job) -> list[Route]:
+    found = []
+    with ThreadPoolExecutor(num_usable()) as pool:
 
         def prepared() -> Iterator[Prepared]:
-            for batch in _materials(results, run_ids):
-                left_s = code_s if time.monotonic() < deadline else 0.0
+            for place in range(0, len(job.runs), TOGETHER):
+                batch = _with_tables(job.runs[place : place + TOGETHER])
+                left_s = job.code_s if time.monotonic() < job.deadline_s else 0.0
                 yield from pool.map(partial(prepare, budget_s=left_s), batch)
 
         for group in _groups(prepared()):
-            facts = _parsed(group, budget_s=code_s * len(group))
-            for run in group:
-                run_id = run.material.run_id
-                found[run_id] = route_of(run, facts, best=best[run_id])
-    return Routes(found)
+            facts = _parsed(group, budget_s=job.code_s * len(group))
+            found += [route_of(run, facts, best=job.best[run.material.run_id]) for run in group]
+    return found
 
 
 def route_of(
@@ -203,31 +253,42 @@ def _parsed(runs: Iterable[Prepared], *, budget_s: float) -> dict[str, ModuleFac
     return {keys[key]: fact for key, fact in read.items()}
 
 
-def _materials(results: Results, run_ids: Sequence[str] | None) -> Iterator[Sequence[RunMaterial]]:
-    """What is known of the runs, some at a time."""
+def _runs(results: Results, run_ids: Sequence[str] | None) -> list[RunMaterial]:
+    """What is known of the runs, without the tables of each."""
     tried: dict[str, list[Row]] = {}
     for row in trajectory(results).iter_rows(named=True):
         tried.setdefault(row["run_id"], []).append(row)
-    runs = results.runs.unique("run_id", keep="first", maintain_order=True)
+    columns = ("run_id", "folder", "attempt", "budget_used_s", "mode_methods")
+    runs = results.runs.select(columns).unique("run_id", keep="first", maintain_order=True)
     if run_ids is not None:
         runs = runs.filter(pl.col("run_id").is_in(list(run_ids)))
-    for batch in runs.iter_slices(TOGETHER):
-        rows = list(batch.iter_rows(named=True))
-        folders = [(Path(row["folder"]), row["attempt"]) for row in rows]
-        tables = run_rows(folders, TABLES)
-        yield [
-            RunMaterial(
-                run_id=row["run_id"],
-                folder=folder,
-                attempt=attempt,
-                budget_used_s=row["budget_used_s"],
-                methods=tuple(row["mode_methods"]),
-                trace=own["trace"],
-                processes=own["processes"],
-                submissions=tried.get(row["run_id"], []),
-            )
-            for row, (folder, attempt), own in zip(rows, folders, tables, strict=True)
-        ]
+    return [
+        RunMaterial(
+            run_id=row["run_id"],
+            folder=Path(row["folder"]),
+            attempt=row["attempt"],
+            budget_used_s=row["budget_used_s"],
+            methods=tuple(row["mode_methods"]),
+            trace=(),
+            processes=(),
+            submissions=tried.get(row["run_id"], []),
+        )
+        for row in runs.iter_rows(named=True)
+    ]
+
+
+def _with_tables(runs: Sequence[RunMaterial]) -> list[RunMaterial]:
+    """The runs with their rows, read together, or one by one where a file of theirs is damaged."""
+    try:
+        tables = run_rows([(run.folder, run.attempt) for run in runs], TABLES)
+    except (OSError, PolarsError) as error:
+        if len(runs) > 1:
+            return [run for each in runs for run in _with_tables([each])]
+        return [replace(runs[0], problem=f"its tables cannot be read: {error}")]
+    return [
+        replace(run, trace=own["trace"], processes=own["processes"])
+        for run, own in zip(runs, tables, strict=True)
+    ]
 
 
 def _best(results: Results) -> dict[str, dict[str, int | None]]:

@@ -50,7 +50,7 @@ def run_rows(
 
 
 def _rows(files: Sequence[str], name: str, columns: Sequence[str]) -> list[tuple[str, Row]]:
-    schema = _schema(name)
+    schema = table_schema(name)
     frame = (
         pl.scan_parquet(
             list(files),
@@ -74,7 +74,8 @@ def _file(folder: Path, name: str) -> Path:
 
 
 @cache
-def _schema(name: str) -> pl.Schema:
+def table_schema(name: str) -> pl.Schema:
+    """The columns of a table that has no rows yet."""
     empty = pl.from_arrow(SCHEMAS[name].empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema

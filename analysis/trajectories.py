@@ -271,8 +271,9 @@ def spending(results: Results) -> pl.DataFrame:
     """
     sums = ("input_tokens", "output_tokens", "cached_tokens", "cost_usd")
     return (
-        results.table("driver_calls")
-        .group_by("run_id", (pl.col("budget_used_s") // HOUR_S).cast(pl.Int64).alias("hour"))
+        results.driver_calls.group_by(
+            "run_id", (pl.col("budget_used_s") // HOUR_S).cast(pl.Int64).alias("hour")
+        )
         .agg(
             calls=pl.len().cast(pl.Int64),
             failed_calls=pl.col("failure").is_not_null().sum().cast(pl.Int64),
@@ -284,7 +285,6 @@ def spending(results: Results) -> pl.DataFrame:
         # Files are summed in any order: the last digits would differ from time to time.
         .with_columns(pl.col("cost_usd").round(9))
         .sort("run_id", "hour")
-        .collect()
     )
 
 

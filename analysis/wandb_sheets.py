@@ -7,6 +7,7 @@ missing value stays missing. Sheets are cut to what W&B shows; `contents` says w
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import polars as pl
@@ -86,11 +87,20 @@ class Pages:
     links: Mapping[str, str]
 
 
-def sheets(results: Results, comparison: Comparison, pages: Pages) -> list[Sheet]:
-    """All tables, the most asked for first; `contents` of them leads."""
+def sheets(
+    results: Results, comparison: Comparison, pages: Pages, *, report: Path | None
+) -> list[Sheet]:
+    """All tables, the most asked for first; `contents` of them leads.
+
+    Args:
+        results: The results.
+        comparison: Of them.
+        pages: The runs' own pages in W&B.
+        report: The report's folder; None: there is none.
+    """
     made = [
         *(comparison_sheet(table) for table in all_tables(comparison)),
-        runs_sheet(comparison, pages),
+        runs_sheet(comparison, pages, report),
         submissions_sheet(results, comparison, pages),
         items_sheet(results, comparison),
         curves_sheet(comparison),
@@ -124,13 +134,13 @@ def comparison_sheet(table: Table) -> Sheet:
     return _sheet(f"comparison/{table.name}", table.title, names, rows, notes=table.footnotes)
 
 
-def runs_sheet(comparison: Comparison, pages: Pages) -> Sheet:
-    """One row a run and task, with its own page in W&B and its page in the report."""
-    frame = _with_pages(comparison.runs.select(_RUN), pages).with_columns(
-        report_page=pl.col("run_id").map_elements(
-            lambda run_id: f"runs/{page_name(run_id)}", return_dtype=pl.String
-        )
-    )
+def runs_sheet(comparison: Comparison, pages: Pages, report: Path | None) -> Sheet:
+    """One row a run and task, with its own page in W&B, and its page where the report has one."""
+    frame = _with_pages(comparison.runs.select(_RUN), pages)
+    made = {f"runs/{path.name}" for path in report.glob("runs/*.html")} if report else set()
+    names = [f"runs/{page_name(run_id)}" for run_id in frame["run_id"]]
+    shown = [name if name in made else None for name in names]
+    frame = frame.with_columns(report_page=pl.Series(shown, dtype=pl.String))
     return _of_frame("runs/all", "All runs, a row a run and task", frame)
 
 

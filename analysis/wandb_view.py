@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.errors import ResultsError
+from analysis.report_options import add_report_options
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
 from rl_bench.counts import plural
 from rl_bench.errors import SinkError
@@ -109,7 +110,7 @@ def _report(
 
     out = (named or folder / "reports" / label).resolve()
     with Steps() as steps:
-        settings = Settings(seed=args.seed, num_processes=args.processes)
+        settings = Settings(seed=args.seed, num_processes=args.processes, max_pages=args.pages)
         site = write_site(results, out, settings=settings, say=steps.tell)
     for run_id, problem in site.problems:
         say(f"run {run_id}: {problem}", to_stderr=True)
@@ -152,7 +153,8 @@ def _fill(run: "wandb.Run", job: _Job) -> list[str]:
     from analysis.wandb_sheets import charts, headline, sheets
 
     pages = wandb_run.pages_of(job.results, run, job.args.entity)
-    tables, plots = sheets(job.results, job.comparison, pages), charts(job.comparison)
+    tables = sheets(job.results, job.comparison, pages, report=job.report)
+    plots = charts(job.comparison)
     wandb_run.log_all(run, sheets=tables, charts=plots, summary=headline(job.comparison))
     runs = plural(len(pages.ids), "run")
     lines = [
@@ -226,12 +228,7 @@ def _parser() -> argparse.ArgumentParser:
         "they fit into so many GB in all",
     )
     add("--seed", type=int, default=0, help="of every resampling (0)")
-    add(
-        "--processes",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="worker processes that make the report (one a core)",
-    )
+    add_report_options(parser)
     add("--timeout", type=_seconds, default=TIMEOUT_S, help=f"seconds for W&B ({TIMEOUT_S:g})")
     return parser
 

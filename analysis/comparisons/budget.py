@@ -84,7 +84,7 @@ def curves_by_stack(curves: pl.DataFrame, moment: str = "share") -> pl.DataFrame
     )
 
 
-def usage_by_hour(driver_calls: pl.LazyFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def usage_by_hour(driver_calls: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """What the driver was used for in each hour of the run's clock: a row a stack, mode and hour.
 
     Returns:
@@ -99,7 +99,7 @@ def usage_by_hour(driver_calls: pl.LazyFrame, runs: pl.DataFrame) -> pl.DataFram
         "run_id", "attempt", *keys, "budget_used_s"
     )
     calls = (
-        driver_calls.join(of_run.lazy().drop("budget_used_s"), on=["run_id", "attempt"])
+        driver_calls.join(of_run.drop("budget_used_s"), on=["run_id", "attempt"])
         .with_columns(hour=(pl.col("budget_used_s") / HOUR_S).floor().cast(pl.Int64))
         .group_by("run_id", *keys, "hour")
         .agg(
@@ -107,7 +107,6 @@ def usage_by_hour(driver_calls: pl.LazyFrame, runs: pl.DataFrame) -> pl.DataFram
             pl.col("cost_usd").count().alias("num_costs"),
             pl.len().alias("num_calls"),
         )
-        .collect(engine="streaming")
     )
     known = of_run.join(calls, on="run_id", how="semi")
     last = pl.max_horizontal((pl.col("budget_used_s") / HOUR_S).ceil().cast(pl.Int64) - 1, 0)

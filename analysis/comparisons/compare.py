@@ -87,7 +87,7 @@ def compare(results: Results, *, seed: int = 0) -> Comparison:
         seeds=repeats.over_seeds(runs),
         costs=repeats.costs(runs),
         failures=failures(runs),
-        usage=budget.usage_by_hour(results.table("driver_calls"), runs),
+        usage=budget.usage_by_hour(results.driver_calls, runs),
     )
 
 

@@ -68,24 +68,33 @@ def item_means(results: Results, runs: pl.DataFrame | None = None) -> pl.DataFra
         (means over runs; null: no verdict), ``gain`` (``score - base`` run by run), ``num_runs``.
     """
     stood = with_standing(results.runs if runs is None else runs)
-    chosen = stood.filter(
+    keys = [*CELL, "stack"]
+    scored = stood.filter(
         (pl.col("standing") == "scored") & pl.col("best_submission_id").is_not_null()
-    ).select("run_id", "attempt", *CELL, "stack", submission_id="best_submission_id")
+    )
+    cells = scored.select(keys).unique(maintain_order=True).with_row_index("cell")
     evaluation = ["run_id", "attempt", "task", "submission_id"]
-    items = results.table("items").select(*evaluation, "item_id", "score")
-    best = items.join(chosen.lazy(), on=evaluation)
     item = ["run_id", "attempt", "task", "item_id"]
-    base = items.filter(pl.col("submission_id") == 0).select(*item, base="score")
+    chosen = scored.rename({"best_submission_id": "submission_id"}).join(cells, on=keys)
+    wanted = chosen.lazy().select(*evaluation, "cell")
+
+    def of_best(items: pl.LazyFrame) -> pl.LazyFrame:
+        told = items.select(*evaluation, "item_id", "score")
+        base = told.filter(pl.col("submission_id") == 0).select(*item, base="score")
+        best = told.join(wanted, on=evaluation).join(base, on=item, how="left")
+        return best.select("cell", "item_id", "score", "base")
+
     return (
-        best.join(base, on=item, how="left")
-        .group_by(*CELL, "stack", "item_id")
+        results.collected("items", of_best)
+        .group_by("cell", "item_id")
         .agg(
             pl.mean("score", "base"),
             (pl.col("score") - pl.col("base")).mean().alias("gain"),
             pl.len().cast(pl.Int64).alias("num_runs"),
         )
+        .join(cells, on="cell")
+        .select(*keys, "item_id", "score", "base", "gain", "num_runs")
         .sort(*CELL, "item_id")
-        .collect(engine="streaming")
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,16 @@ class PlotFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Runs that have no page: how many have one, of how many; who; what makes the others'."""
+
+    num_pages: int
+    num_runs: int
+    rule: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The page.
 
@@ -57,6 +67,7 @@ class Overview:
         headlines: What matters most, in sentences.
         apart: Title and rows of runs that enter no mean.
         rows: All runs, a row a run and task.
+        left_out: None: every run has a page.
     """
 
     title: str
@@ -66,6 +77,7 @@ class Overview:
     plots: tuple[PlotFile, ...]
     apart: tuple[tuple[str, tuple[Row, ...]], ...]
     rows: tuple[Row, ...]
+    left_out: LeftOut | None = None
     footer: str = ""
 
     @property
@@ -80,10 +92,23 @@ def overview(
     tables: Sequence[Table],
     plots: Sequence[PlotFile],
     routes: Mapping[tuple[str, str], str],
+    paged: Collection[str],
+    left_out: LeftOut | None,
     footer: str,
 ) -> Overview:
-    """The overview of ``results``; ``routes`` to the best scores, by run and task."""
-    rows = tuple(_rows(results, routes))
+    """The overview of ``results``.
+
+    Args:
+        results: The results.
+        comparison: Of them.
+        tables: Of the comparison.
+        plots: That were made.
+        routes: To the best scores, by run and task.
+        paged: Runs that have a page.
+        left_out: Of those that have none; None: there are none.
+        footer: The page's last words.
+    """
+    rows = tuple(_rows(results, routes, paged))
     sweeps = sorted(results.runs["sweep"].unique().to_list())
     return Overview(
         title=f"rl_bench: {', '.join(sweeps)}",
@@ -93,6 +118,7 @@ def overview(
         plots=tuple(plots),
         apart=tuple(_apart(rows)),
         rows=rows,
+        left_out=left_out,
         footer=footer,
     )
 
@@ -104,14 +130,16 @@ def page_name(run_id: str) -> str:
     return f"run-{hashlib.sha256(run_id.encode('utf-8', 'replace')).hexdigest()[:16]}.html"
 
 
-def _rows(results: Results, routes: Mapping[tuple[str, str], str]) -> Iterable[Row]:
+def _rows(
+    results: Results, routes: Mapping[tuple[str, str], str], paged: Collection[str]
+) -> Iterable[Row]:
     reasons = _breaches(results)
     wanted = results.runs.drop("spec", "tasks", "baseline_scores", "mode_methods")
     for row in wanted.iter_rows(named=True):
         run_id = str(row["run_id"])
         yield {
             **row,
-            "page": page_name(run_id),
+            "page": page_name(run_id) if run_id in paged else "",
             "digest": _short(run_id, Path(row["folder"]).name),
             "stack": f"{row['agent']}/{row['driver']}",
             "route": routes.get((run_id, str(row["task"])), ""),

@@ -58,6 +58,14 @@ def overview_rows(rows: Iterable[Row]) -> Markup:
     return _joined(map(_run, rows), "\n")
 
 
+def run_name(row: Row) -> Markup:
+    """A run's short name, with a link to its page where it has one; its id can be searched for."""
+    digest, page = _safe(row["digest"]), _safe(row["page"])
+    if page:
+        return _joined([f'<a href="runs/{page}">{digest}</a>'])
+    return _joined([f'<span title="{_safe(row["run_id"])}">{digest}</span>'])
+
+
 def _run(row: Row) -> str:
     words = (row["stack"], row["mode"], row["task"], row["model"])
     noise = " ~" if row["within_noise"] else ""
@@ -70,7 +78,7 @@ def _run(row: Row) -> str:
         usd(row["cost_usd"]),
     )
     return (
-        f'<tr><td><a href="runs/{_safe(row["page"])}">{_safe(row["digest"])}</a></td>'
+        f"<tr><td>{run_name(row)}</td>"
         + "".join([f"<td>{_safe(text)}</td>" for text in words])
         + f'<td class="n">{row["seed"]}</td><td>{badge(row)}</td>'
         + f"<td>{_safe(row['route'].replace('_', ' '))}</td>"
@@ -133,5 +141,6 @@ ROWS: Mapping[str, Callable[..., Markup]] = {
     "diff_rows": diff_rows,
     "moment_rows": moment_rows,
     "overview_rows": overview_rows,
+    "run_name": run_name,
 }
 """Filters of the templates."""

@@ -3,11 +3,7 @@
 A run whose files are damaged costs its own page only: what is wrong is told, and a page says so.
 """
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -21,10 +17,7 @@ from analysis.html.run_page import run_html, run_page, tables_of
 from analysis.html.timeline import KINDS
 from analysis.narrative import Narrative
 from analysis.run_tables import TOGETHER, Row, RunRows
-
-FEW = 24
-"""So many pages are made in this process: starting others takes longer."""
-_THREADS = "POLARS_MAX_THREADS"
+from analysis.workers import HERE, Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +32,10 @@ class PageJob:
     study: CaseStudy | None = None
     account: Narrative | None = None
 
+    @property
+    def run_id(self) -> str:
+        return str(self.rows[0]["run_id"])
+
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -50,28 +47,24 @@ class Written:
 
 
 def write_pages(
-    jobs: Sequence[PageJob], *, num_processes: int, refresh_s: float = 0.0, written: str = ""
+    jobs: Sequence[PageJob], *, by: Workers = HERE, refresh_s: float = 0.0, written: str = ""
 ) -> Iterator[Written]:
     """Writes all pages, and tells of each as it is there.
 
     Args:
         jobs: The pages.
-        num_processes: At once.
+        by: Who writes them; processes begin at once.
         refresh_s: How often a page loads itself anew; 0: never.
         written: When, in words.
+
+    Raises:
+        WorkerError: A process ended in the middle of its work.
     """
     work = partial(_write_together, refresh_s=refresh_s, written=written)
-    num = min(TOGETHER, max(len(jobs) // num_processes, 1))
+    num = min(TOGETHER, max(len(jobs) // by.num, 1))
     batches = [jobs[place : place + num] for place in range(0, len(jobs), num)]
-    if len(jobs) <= FEW or num_processes <= 1:
-        yield from chain.from_iterable(map(work, batches))
-        return
-    context = multiprocessing.get_context("spawn")
-    with (
-        _one_thread_each(),
-        ProcessPoolExecutor(min(num_processes, len(batches)), mp_context=context) as pool,
-    ):
-        yield from chain.from_iterable(pool.map(work, batches))
+    made = by.map(work, batches, name=lambda batch: f"the page of {batch[0].run_id}")
+    return chain.from_iterable(made)
 
 
 def _write_together(jobs: Sequence[PageJob], *, refresh_s: float, written: str) -> list[Written]:
@@ -88,7 +81,6 @@ def _write_together(jobs: Sequence[PageJob], *, refresh_s: float, written: str) 
 
 
 def _write_page(job: PageJob, tables: RunRows | None, *, refresh_s: float, written: str) -> Written:
-    run_id = str(job.rows[0]["run_id"])
     problem = ""
     refresh_s = 0.0 if job.rows[0]["is_final"] else refresh_s
     try:
@@ -104,7 +96,7 @@ def _write_page(job: PageJob, tables: RunRows | None, *, refresh_s: float, writt
     except Exception as error:  # noqa: BLE001  one damaged run must not cost the others' pages
         problem = f"{type(error).__name__}: {error}"
         text = render("broken.html", run=job.rows[0], problem=problem)
-    return Written(run_id, write(job.path, text), problem)
+    return Written(job.run_id, write(job.path, text), problem)
 
 
 def _trainings(study: CaseStudy | None) -> tuple[tuple[float, float], ...]:
@@ -114,17 +106,3 @@ def _trainings(study: CaseStudy | None) -> tuple[tuple[float, float], ...]:
         for stage in (study.stages if study else ())
         if stage.num_trainings and stage.began_s is not None and stage.ended_s is not None
     )
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Children that share the cores do not each start a thread a core."""
-    before = os.environ.get(_THREADS)
-    os.environ[_THREADS] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_THREADS]
-        else:
-            os.environ[_THREADS] = before

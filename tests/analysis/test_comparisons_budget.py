@@ -96,7 +96,7 @@ def test_use_by_hour_is_a_mean_over_the_runs_that_got_there(tmp_path: Path) -> N
         Run(name="unknown", seed=2, used_h=3.0),
         Run(name="lost", seed=3, calls=[(0.1, 999, 9.0)], is_infrastructure=True),
     )
-    use = usage_by_hour(results.table("driver_calls"), results.runs)
+    use = usage_by_hour(results.driver_calls, results.runs)
     assert use["hour"].to_list() == [0, 1, 2]
     assert use["num_runs"].to_list() == [2, 1, 1]
     assert use["input_tokens"].to_list() == [200.0, 0.0, 50.0]
@@ -112,5 +112,5 @@ def test_a_run_on_many_tasks_is_used_once(tmp_path: Path) -> None:
         for task in ("gsm8k", "alfworld")
     ]  # fmt: skip
     results = of(tmp_path, *many)
-    use = usage_by_hour(results.table("driver_calls"), results.runs)
+    use = usage_by_hour(results.driver_calls, results.runs)
     assert use["input_tokens"].to_list() == [100.0]

@@ -205,6 +205,28 @@ def test_runs_are_filtered_by_words_and_choices_and_the_address_keeps_it(
     again.page.context.close()
 
 
+def test_a_run_without_a_page_is_found_by_its_id_and_is_no_link(
+    chromium: Browser, synthetic: SyntheticSweep, tmp_path: Path
+) -> None:
+    words = [str(synthetic.folder), "--out", str(tmp_path), "--no-plots", "--no-studies"]
+    assert report.main([*words, "--pages", "5"]) == 0
+    paged = {path.stem for path in (tmp_path / "runs").glob("*.html")}
+    name = min(set(synthetic.truth["runs"]) - paged)
+    tab = _open(chromium, tmp_path / "index.html")
+    for wanted, num_links in ((name, 0), (min(paged), 1)):
+        tab.page.locator("#find").fill(wanted)
+        rows = tab.page.locator(RUNS)
+        assert {*_column(tab.page, 1)} == {wanted.rsplit("-", 1)[-1]}
+        assert rows.first.locator("a").count() == num_links
+    notice = tab.page.locator("#all-runs .notice")
+    assert "--pages all" in notice.inner_text()
+    assert tab.problems == []
+    tab.page.set_viewport_size({"width": 375, "height": 800})
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 375
+    assert tab.page.evaluate(OVERFLOW) == []
+    tab.page.context.close()
+
+
 def test_long_tables_are_paged_by_keyboard(chromium: Browser, report_site: Path) -> None:
     paths = sorted(report_site.glob("runs/*.html"), key=lambda path: path.stat().st_size)
     tab = _open(chromium, paths[-1], hash_="#calls")

@@ -121,8 +121,8 @@
     }
 
     text(row) {
-      const link = row.querySelector("a");
-      return (row.textContent + " " + (link ? link.getAttribute("href") : "")).toLowerCase();
+      const run = row.querySelector("a, span[title]");
+      return (row.textContent + " " + (run ? run.getAttribute("href") || run.title : "")).toLowerCase();
     }
 
     addPager() {

@@ -1,0 +1,61 @@
+"""Work in other processes: results in order, and an end in the middle that tells where it was."""
+
+import os
+
+import pytest
+
+from analysis.errors import WorkerError
+from analysis.workers import MOST, num_usable, workers
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+def _end_at_three(number: int) -> int:
+    if number == 3:
+        os._exit(1)
+    return number
+
+
+def _refuse(number: int) -> int:
+    raise ValueError(f"no {number}")
+
+
+def _threads(_number: int) -> str | None:
+    return os.environ.get("POLARS_MAX_THREADS")
+
+
+def _name(number: int) -> str:
+    return f"number {number}"
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_results_come_in_the_order_of_the_work(num: int) -> None:
+    with workers(num) as by:
+        assert by.num == num
+        assert list(by.map(_square, range(20), name=_name)) == [n * n for n in range(20)]
+
+
+def test_a_process_that_ends_is_told_with_what_it_was_at() -> None:
+    with workers(2) as by, pytest.raises(WorkerError, match=r"at number [0-3] or soon after"):
+        list(by.map(_end_at_three, range(4), name=_name))
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_an_error_comes_as_it_was(num: int) -> None:
+    with workers(num) as by, pytest.raises(ValueError, match="no 5"):
+        list(by.map(_refuse, [5], name=_name))
+
+
+def test_each_process_has_one_thread_of_polars_and_this_one_keeps_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", "5")
+    with workers(2) as by:
+        assert list(by.map(_threads, [0], name=_name)) == ["1"]
+    assert os.environ["POLARS_MAX_THREADS"] == "5"
+
+
+def test_no_more_processes_than_cores_and_never_many() -> None:
+    assert 1 <= num_usable() <= min(MOST, os.cpu_count() or 1)
