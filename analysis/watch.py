@@ -84,6 +84,7 @@ def _list(sweeps: Sequence[SweepLedgers]) -> None:
     columns = [
         Column(heading=heading, cells=tuple(column), is_number=heading == "runs")
         for heading, column in cells.items()
+        if any(column)
     ]
     say(table_text(columns, width=sum(column.width + 2 for column in columns)).plain)
 
