@@ -1,6 +1,5 @@
 """A disk that fills up during a run: an early warning, an end that is infrastructure's, no loss."""
 
-import asyncio
 import errno
 import os
 import sys
@@ -9,15 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_bench.config import AgentConfig, AuditConfig, RunSpec
+from rl_bench.config import AgentConfig, RunSpec
 from rl_bench.disk_watch import STOP_BYTES, STOP_FILES, WARN_BYTES, WARN_FILES, DiskWatch
 from rl_bench.errors import LedgerError
-from rl_bench.events import Entry, Evaluation, Note, RunEnd, RunFinished, RunState, StateChanged
-from rl_bench.grading import GradeJob
+from rl_bench.events import Entry, Note, RunEnd, RunFinished, RunState, StateChanged
 from rl_bench.ledger import Ledger, read_ledger
-from rl_bench.paths import SweepPaths
-from rl_bench.run import OnEntry, Run
-from tests.rl_bench.grading_scene import WordTask, make_spec, write_checkpoint
+from rl_bench.run import OnEntry
+from tests.rl_bench.grading_scene import WordTask, make_spec
+from tests.rl_bench.run_scene import make_run
 
 AGENT = "import time; time.sleep(60)"
 
@@ -119,29 +117,4 @@ def test_a_file_system_that_counts_no_files_has_room(
 
 
 def attempt_at(root: Path, spec: RunSpec, on_entry: OnEntry) -> RunEnd:
-    base = root / "base"
-    if not base.exists():
-        write_checkpoint(base)
-
-    async def grade(job: GradeJob) -> tuple[Evaluation, ...]:
-        await asyncio.sleep(0)
-        return tuple(
-            Evaluation(task=t.name, score=1.0, num_items=1, num_errors=0, evaluator_version="1")
-            for t in job.tasks
-        )
-
-    run = Run(
-        spec,
-        run_id="r",
-        sweep="s",
-        paths=SweepPaths(root / "s"),
-        cache=root / "cache",
-        base_model=base,
-        num_threads=1,
-        agents_dir=root / "agents",
-        audit=AuditConfig(name="test"),
-        keep_models="all",
-        grade=grade,
-        on_entry=on_entry,
-    )
-    return run.execute(attempt=0, is_last=False)
+    return make_run(spec, root, on_entry=on_entry).execute(attempt=0, is_last=False)

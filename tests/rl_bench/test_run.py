@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_bench.config import AgentConfig, AuditConfig, BudgetConfig, RunSpec
+from rl_bench.config import AgentConfig, BudgetConfig, RunSpec
 from rl_bench.errors import GraderError, LedgerError
 from rl_bench.events import (
     AgentExited,
@@ -26,8 +26,9 @@ from rl_bench.events import (
 from rl_bench.grading import GradeJob
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
-from rl_bench.run import LEFTOVER_ROUNDS, Run
-from tests.rl_bench.grading_scene import ScriptedGrade, make_spec, write_checkpoint
+from rl_bench.run import LEFTOVER_ROUNDS
+from tests.rl_bench.grading_scene import ScriptedGrade, make_spec
+from tests.rl_bench.run_scene import make_run
 
 SUBMIT = """
 import json, os, shutil, sys, urllib.error, urllib.request
@@ -84,20 +85,7 @@ class Laboratory:
         paths = SweepPaths(root / "sweep")
         self.ledger = paths.run("r").ledger
         self.logs = paths.run("r").logs
-        self.run = Run(
-            spec,
-            run_id="r",
-            sweep="sweep",
-            paths=paths,
-            cache=root / "cache",
-            base_model=write_checkpoint(root / "base", value=5.0),
-            num_threads=1,
-            agents_dir=root / "agents",
-            audit=AuditConfig(name="test"),
-            keep_models="all",
-            grade=self.grade,
-            on_entry=self.told.append,
-        )
+        self.run = make_run(spec, root, sweep="sweep", grade=self.grade, on_entry=self.told.append)
 
     def events(self, *types: type[Event]) -> list[Event]:
         entries = read_ledger(self.ledger)
@@ -217,16 +205,17 @@ def test_a_spec_that_a_full_disk_cut_is_written_by_the_next_attempt(
 ) -> None:
     lab = Laboratory(tmp_path, spec_of(sys.executable, "-c", ""))
     spec = lab.ledger.parent / "spec.json"
-    whole = Path.write_text
+    whole = Path.write_bytes
 
-    def cut(path: Path, data: str, encoding: str | None = None) -> int:
+    def cut(path: Path, data: bytes) -> int:
         if path.parent == spec.parent:
-            whole(path, data[:10], encoding=encoding)
+            whole(path, data[:10])
             raise OSError(errno.ENOSPC, "No space left on device")
-        return whole(path, data, encoding=encoding)
+        return whole(path, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", cut)
+        patch.setattr(Path, "write_bytes", cut)
         assert lab.run.execute(attempt=0, is_last=False) is RunEnd.INFRA_ERROR
+    assert not spec.exists()
     assert lab.run.execute(attempt=1, is_last=True) is RunEnd.COMPLETED
     assert RunSpec.model_validate_json(spec.read_text()) == lab.run.spec

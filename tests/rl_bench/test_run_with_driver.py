@@ -14,7 +14,6 @@ from rl_bench.agents.replay.report import ReplayReport
 from rl_bench.config import (
     AgentConfig,
     Api,
-    AuditConfig,
     BudgetConfig,
     DriverConfig,
     RunSpec,
@@ -39,10 +38,10 @@ from rl_bench.events import (
 )
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
-from rl_bench.run import Run
 from rl_bench.sandbox.choose import find_bubblewrap
 from tests.needs import needs
-from tests.rl_bench.grading_scene import ScriptedGrade, make_spec, write_checkpoint
+from tests.rl_bench.grading_scene import ScriptedGrade, make_spec
+from tests.rl_bench.run_scene import make_run
 
 E = TypeVar("E", bound=Event)
 CLI = Path(__file__).with_name("mini_cli.py")
@@ -123,20 +122,9 @@ class Laboratory:
         self._open("sweep", spec)
 
     def _open(self, sweep: str, spec: RunSpec) -> None:
-        root, paths = self._root, SweepPaths(self._root / sweep)
-        self.root = paths.run("r").root
-        self.run = Run(
-            spec,
-            run_id="r",
-            sweep=sweep,
-            paths=paths,
-            cache=root / "cache",
-            base_model=write_checkpoint(root / "base", value=5.0),
-            num_threads=1,
-            agents_dir=root / "agents",
-            audit=AuditConfig(name="test"),
-            keep_models="best_and_last",
-            grade=ScriptedGrade(),
+        self.root = SweepPaths(self._root / sweep).run("r").root
+        self.run = make_run(
+            spec, self._root, sweep=sweep, keep_models="best_and_last", grade=ScriptedGrade()
         )
 
     def replay(self) -> None:

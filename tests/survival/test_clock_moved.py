@@ -1,6 +1,5 @@
 """The wall clock is moved by an hour while a run is under way: nothing depends on it."""
 
-import asyncio
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 
 from rl_bench.config import (
     AgentConfig,
-    AuditConfig,
     BudgetConfig,
     SinkConfig,
     WandbConfig,
@@ -21,18 +19,16 @@ from rl_bench.config import (
 from rl_bench.events import (
     AgentExited,
     Entry,
-    Evaluation,
     RunEnd,
     SubmissionAccepted,
     SubmissionGraded,
 )
-from rl_bench.grading import GradeJob
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
-from rl_bench.run import Run
 from rl_bench.run_view import fold_all
-from tests.rl_bench.grading_scene import WordTask, make_spec, write_checkpoint
+from tests.rl_bench.grading_scene import WordTask, make_spec
+from tests.rl_bench.run_scene import make_run
 
 HOUR = timedelta(hours=1)
 BUDGET_S = 3.0
@@ -71,31 +67,10 @@ def run_with(
         agent=AgentConfig(name="test", argv=(sys.executable, "-c", AGENT)),
         budget=BudgetConfig(name="t", wall_clock_s=BUDGET_S, kill_grace_s=0.5),
     )
-    base = write_checkpoint(tmp_path / "base")
-
-    async def grade(job: GradeJob) -> tuple[Evaluation, ...]:
-        await asyncio.sleep(0)
-        [task] = job.tasks
-        return (
-            Evaluation(task=task.name, score=1.0, num_items=1, num_errors=0, evaluator_version="1"),
-        )
 
     def run(on_entry: Callable[[Entry], None]) -> tuple[RunEnd, SweepPaths]:
         paths = SweepPaths(tmp_path / "s")
-        attempt = Run(
-            spec,
-            run_id="r",
-            sweep="s",
-            paths=paths,
-            cache=tmp_path / "cache",
-            base_model=base,
-            num_threads=1,
-            agents_dir=tmp_path / "agents",
-            audit=AuditConfig(name="test"),
-            keep_models="all",
-            grade=grade,
-            on_entry=on_entry,
-        )
+        attempt = make_run(spec, tmp_path, on_entry=on_entry)
         return attempt.execute(attempt=0, is_last=True), paths
 
     return run

@@ -1,6 +1,5 @@
 """What is around a sweep fails for real: a disk without a byte left, a W&B that never answers."""
 
-import asyncio
 import logging
 import sys
 import time
@@ -11,18 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.chaos_world import FilledDisk, SilentServer, small_disk
-from rl_bench.config import AgentConfig, AuditConfig, SinkConfig, WandbConfig
+from rl_bench.config import AgentConfig, SinkConfig, WandbConfig
 from rl_bench.errors import SinkError
-from rl_bench.events import Entry, Evaluation, RunEnd, RunFinished
-from rl_bench.grading import GradeJob
+from rl_bench.events import Entry, RunEnd, RunFinished
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
 from rl_bench.run import Run
 from tests.needs import needs
 from tests.rl_bench.conftest import Story, make_spec
-from tests.rl_bench.grading_scene import WordTask, write_checkpoint
+from tests.rl_bench.grading_scene import WordTask
 from tests.rl_bench.grading_scene import make_spec as spec_of_run
+from tests.rl_bench.run_scene import make_run
 
 QUIET = SinkConfig(name="t", flush_interval_s=0.05, wandb=WandbConfig(mode="disabled"))
 ONLINE = SinkConfig(name="t", flush_interval_s=0.05, wandb=WandbConfig(mode="online"))
@@ -38,32 +37,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def run_on(disk: Path, agent: str, on_entry: Callable[[Entry], None]) -> Run:
-    base = disk.parent / "base"
-    if not base.exists():
-        write_checkpoint(base)
-
-    async def grade(job: GradeJob) -> tuple[Evaluation, ...]:
-        await asyncio.sleep(0)
-        [task] = job.tasks
-        return (
-            Evaluation(task=task.name, score=1.0, num_items=1, num_errors=0, evaluator_version="1"),
-        )
-
     argv = (sys.executable, "-c", agent)
-    return Run(
-        spec_of_run(agent=AgentConfig(name="test", argv=argv, expects_submissions=False)),
-        run_id="r",
-        sweep="s",
-        paths=SweepPaths(disk / "s"),
-        cache=disk.parent / "cache",
-        base_model=base,
-        num_threads=1,
-        agents_dir=disk.parent / "agents",
-        audit=AuditConfig(name="test"),
-        keep_models="all",
-        grade=grade,
-        on_entry=on_entry,
-    )
+    spec = spec_of_run(agent=AgentConfig(name="test", argv=argv, expects_submissions=False))
+    return make_run(spec, disk.parent, paths=SweepPaths(disk / "s"), on_entry=on_entry)
 
 
 def test_a_disk_without_a_byte_ends_the_run_and_loses_nothing(

@@ -4,7 +4,6 @@ Everything but the grader is real: the process, its HTTP server, its supervisor,
 are seeded, and spread over the whole of an attempt by its own length.
 """
 
-import asyncio
 import multiprocessing
 import subprocess
 import sys
@@ -16,14 +15,13 @@ import pytest
 
 from benchmarks.chaos_sweep import AGENT, Census, lives
 from benchmarks.invariants import breaches, count
-from rl_bench.config import AgentConfig, AuditConfig, BudgetConfig, SinkConfig, WandbConfig
-from rl_bench.events import Evaluation, Note, RunEnd
-from rl_bench.grading import GradeJob
+from rl_bench.config import AgentConfig, BudgetConfig, SinkConfig, WandbConfig
+from rl_bench.events import Note, RunEnd
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.recorder import Recorder
-from rl_bench.run import Run
-from tests.rl_bench.grading_scene import WordTask, make_spec, write_checkpoint
+from tests.rl_bench.grading_scene import WordTask, make_spec
+from tests.rl_bench.run_scene import make_run
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_KILLS = 12
@@ -36,12 +34,12 @@ from benchmarks.invariants import attempts_of
 from rl_bench.config import AgentConfig, AuditConfig
 from rl_bench.events import Evaluation, Item
 from rl_bench.paths import SweepPaths
-from tests.rl_bench.grading_scene import WordTask, make_spec, write_checkpoint
+from tests.rl_bench.grading_scene import WordTask, make_spec
+from tests.rl_bench.run_scene import make_run
 
 root, seed = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 chance = random.Random(seed)
 paths = SweepPaths(root / "results" / "s")
-base = write_checkpoint(root / "base", value=1.0)
 rl_bench.run.make_task = lambda config, cache: WordTask(config.name)
 
 async def grade(job):
@@ -57,10 +55,8 @@ async def grade(job):
 def attempt():
     ledger = paths.run("r").ledger
     number = len(attempts_of(ledger, whole=False)) if ledger.exists() else 0
-    run = rl_bench.run.Run(
-        make_spec(agent=AgentConfig(name="t", argv=({sys.executable!r}, {str(AGENT)!r}, "3"))),
-        run_id="r", sweep="s", paths=paths, cache=root / "cache", base_model=base, num_threads=1,
-        agents_dir=root / "agents", audit=AuditConfig(name="t"), keep_models="all", grade=grade)
+    agent = AgentConfig(name="t", argv=({sys.executable!r}, {str(AGENT)!r}, "3"))
+    run = make_run(make_spec(agent=agent), root, paths=paths, grade=grade, value=1.0)
     return run.execute(attempt=number, is_last=False)
 
 def forked():
@@ -106,24 +102,13 @@ def test_what_a_killed_run_and_supervisor_left_does_not_write_into_the_next_work
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_bench.run.make_task", lambda config, cache: WordTask(config.name))
-    begun, base = tmp_path / "begun", write_checkpoint(tmp_path / "base")
+    begun = tmp_path / "begun"
     argv = (sys.executable, "-c", LEAVING, str(begun))
-    run = Run(
-        make_spec(
-            agent=AgentConfig(name="t", argv=argv, expects_submissions=False),
-            budget=BudgetConfig(name="t", wall_clock_s=120),
-        ),
-        run_id="r",
-        sweep="s",
-        paths=SweepPaths(tmp_path / "s"),
-        cache=tmp_path / "cache",
-        base_model=base,
-        num_threads=1,
-        agents_dir=tmp_path / "agents",
-        audit=AuditConfig(name="t"),
-        keep_models="all",
-        grade=grade,
+    spec = make_spec(
+        agent=AgentConfig(name="t", argv=argv, expects_submissions=False),
+        budget=BudgetConfig(name="t", wall_clock_s=120),
     )
+    run = make_run(spec, tmp_path)
     child = multiprocessing.get_context("fork").Process(
         target=run.execute, kwargs={"attempt": 0, "is_last": False}
     )
@@ -143,14 +128,6 @@ def test_what_a_killed_run_and_supervisor_left_does_not_write_into_the_next_work
     assert not lives(left)
     notes = [e.event for e in read_ledger(SweepPaths(tmp_path / "s").run("r").ledger)]
     assert any(isinstance(note, Note) and "earlier attempt" in note.message for note in notes)
-
-
-async def grade(job: GradeJob) -> tuple[Evaluation, ...]:
-    await asyncio.sleep(0)
-    [task] = job.tasks
-    return (
-        Evaluation(task=task.name, score=1.0, num_items=1, num_errors=0, evaluator_version="1"),
-    )
 
 
 @pytest.mark.timeout(280)
