@@ -137,7 +137,8 @@ class Results:
 
 
 def _files(folder: Path, name: str) -> list[str]:
-    return sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+    found = (folder / "tables" / name).glob("*.parquet")
+    return sorted(str(path) for path in found if path.is_file())  # a pipe would block
 
 
 def _some(files: Sequence[str]) -> Iterator[Sequence[str]]:
