@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_bench.checkpoint_files import MAX_JSON_BYTES, check_bounds, checkpoint_files, is_content
+from rl_bench.clone import open_regular, read_regular
 from rl_bench.counts import plural
 from rl_bench.errors import SubmissionError
 from rl_bench.safetensors_header import TensorSpec, check_headers_length, read_tensor_specs
@@ -96,7 +97,7 @@ def content_hash(folder: Path) -> str:
 
 
 def _file_digest(file: Path) -> bytes:
-    with file.open("rb") as stream:
+    with open_regular(file, follow=True) as stream:
         return hashlib.file_digest(stream, "sha256").digest()
 
 
@@ -180,7 +181,7 @@ def read_json(file: Path) -> dict[str, object]:
         if file.stat().st_size > MAX_JSON_BYTES:
             problem = f"is larger than {MAX_JSON_BYTES} bytes"
             raise ValueError(problem)
-        value = json.loads(file.read_bytes())
+        value = json.loads(read_regular(file))
         if isinstance(value, dict):
             return value
     except (ValueError, RecursionError) as error:
@@ -350,7 +351,7 @@ def _chat_template_hash(folder: Path, tokenizer: Mapping[str, object]) -> str:
     """The file wins over the entry in the tokenizer's config, as in transformers."""
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return hashlib.sha256(read_regular(file)).hexdigest()
     template = tokenizer.get("chat_template")
     if not template:
         return ""

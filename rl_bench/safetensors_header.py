@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from rl_bench.clone import open_regular
 from rl_bench.counts import plural
 from rl_bench.errors import SubmissionError
 
@@ -68,7 +69,7 @@ def read_tensor_specs(file: Path) -> Mapping[str, TensorSpec]:
         SubmissionError: ``malformed_header`` or ``truncated_shard``.
     """
     size = file.stat().st_size
-    with file.open("rb") as stream:
+    with open_regular(file, follow=True) as stream:
         prefix = stream.read(PREFIX_BYTES)
         if len(prefix) < PREFIX_BYTES:
             raise _truncated(file, f"it has {plural(size, 'byte')}, too few for a header")
@@ -100,7 +101,7 @@ def check_headers_length(files: Sequence[Path]) -> None:
     """
     total = 0
     for file in files:
-        with file.open("rb") as stream:
+        with open_regular(file, follow=True) as stream:
             total += header_length(stream.read(PREFIX_BYTES))
         if total > MAX_HEADER_BYTES:
             raise _malformed(

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rl_bench.clone import open_regular
+
 _CHUNK_BYTES = 8 * 1024 * 1024
 
 
@@ -33,7 +35,7 @@ def same_weights(ours: Path, theirs: Path, *, names: Sequence[str]) -> bool:
 def _places(folder: Path) -> dict[str, _Place]:
     found: dict[str, _Place] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as stream:
+        with open_regular(file, follow=True) as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
             header = json.loads(stream.read(length))
         for name, entry in header.items():
@@ -50,7 +52,7 @@ def _same(mine: _Place, other: _Place) -> bool:
 
 
 def _chunks(place: _Place) -> Iterator[bytes]:
-    with place.file.open("rb") as stream:
+    with open_regular(place.file, follow=True) as stream:
         stream.seek(place.start)
         for offset in range(0, place.num_bytes, _CHUNK_BYTES):
             yield stream.read(min(_CHUNK_BYTES, place.num_bytes - offset))

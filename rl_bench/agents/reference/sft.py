@@ -4,12 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from datasets import Dataset
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PrinterCallback,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -19,6 +17,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from rl_bench.agents.reference.rows import Row
+from rl_bench.agents.reference.training import common_arguments, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +67,15 @@ def supervised(
     Returns:
         Optimiser steps done, fewer than planned when a callback stopped the training.
     """
-    gpu = torch.cuda.is_available()
     config = SFTConfig(
-        output_dir=str(folder),
         num_train_epochs=plan.epochs,
         learning_rate=plan.lr,
         lr_scheduler_type="cosine",
         warmup_steps=10,
         per_device_train_batch_size=plan.batch,
         max_length=None,
-        gradient_checkpointing=False,
-        bf16=gpu,
-        use_cpu=not gpu,
-        seed=plan.seed,
-        save_strategy="no",
         logging_steps=20,
-        report_to=[],
-        disable_tqdm=True,
-        dataloader_pin_memory=gpu,
+        **common_arguments(folder, seed=plan.seed),
     )
     trainer = SFTTrainer(
         model=model,
@@ -94,6 +84,4 @@ def supervised(
         processing_class=tokenizer,
         callbacks=list(callbacks),
     )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    return int(trainer.state.global_step)
+    return train(trainer)
