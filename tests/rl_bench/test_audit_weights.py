@@ -1,6 +1,5 @@
 """Weights that were trained, and weights that were not: real training steps against noise."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from rl_bench.audit.weight_samples import KEPT, Weights, comparable, rounded
 from rl_bench.audit.weights import measure_change, weight_findings
 from rl_bench.config import AuditConfig
 from rl_bench.events import FindingMade, Note
+from rl_bench.lineage.retention import Retention
 from tests.rl_bench.audit_scene import AuditScene, save_weights
 
 FOREVER = float("inf")
@@ -277,11 +277,15 @@ def test_a_submission_whose_weights_went_is_judged_like_one_whose_weights_stayed
     stayed = scene.audit(base=model, config=config)
     assert stayed.invalid_submissions == {1, 3, 4}
 
-    (scene.sweep.root / KEPT).mkdir()
-    for digest in ours:
-        snapshot = scene.sweep.snapshots / digest
-        Weights.of(snapshot).keep(scene.sweep.root / KEPT / digest)
-        shutil.rmtree(snapshot)
+    retention = Retention(
+        scene.sweep.snapshots,
+        spec=scene.spec,
+        run_id="r",
+        keep_models="none",
+        base_hash="base",
+    )
+    retention.remove({digest: (number,) for number, digest in enumerate(ours, 1)})
+    assert not list(scene.sweep.snapshots.iterdir())
     went = scene.audit(base=model, config=config)
     assert went.findings == stayed.findings
     assert not [f for f in scene.findings(went, Rule.NOT_CHECKED) if "submission" in f.summary]
