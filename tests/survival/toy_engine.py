@@ -77,12 +77,12 @@ def make_engine(_config: GraderConfig, _log_dir: Path, _model: ModelConfig) -> T
 
 
 @contextmanager
-def ray_with_toys(cluster: ClusterConfig) -> Iterator[None]:
+def ray_with_toys(cluster: ClusterConfig, *, say: Callable[[str], None]) -> Iterator[None]:
     """Ray as a sweep starts it; graders get the toy."""
     from tests.survival.toy_engine import make_engine as toy  # by a name that other processes know
 
     # Names the factory only inside, since it imports Ray, whose environment is set by then.
-    with ray_runtime(cluster), patch("actors.factory._make_engine", toy):
+    with ray_runtime(cluster, say=say), patch("actors.factory._make_engine", toy):
         yield
 
 
