@@ -11,7 +11,7 @@ is the sweep's command with it in the place of vLLM's; the rest is what a user s
 import asyncio
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
