@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from rl_bench.events import SubmissionGraded
+from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +21,8 @@ NUM = 20
 STARTS = """
 import json, multiprocessing, os, pathlib, sys
 import actors.sweep_driver, rl_bench.compose, rl_bench.sweep
+from rl_bench.events import SubmissionGraded
+from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.plan import expand
 from rl_bench.preflight import preflight
@@ -111,3 +115,27 @@ def test_of_twenty_names_each_runs(tmp_path: Path) -> None:
     for number in range(NUM):
         record = json.loads(SweepPaths(tmp_path / "results" / f"mine-{number}").config.read_text())
         assert len(record["run_ids"]) == 1
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_whole_sweeps_that_start_together_take_turns_and_all_finish(tmp_path: Path) -> None:
+    words = ["agent=copy_base", "task=gsm8k_mini", "task.num_eval=6", "sandbox=none"]
+    words += ["sink=no_wandb", f"paths.results={tmp_path}"]
+    names = [f"whole-{number}" for number in range(4)]
+    sweeps = []
+    for name in names:
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            command = [sys.executable, "-m", "tests.survival.toy_engine", *words]
+            sweeps.append(
+                subprocess.Popen(
+                    [*command, f"sweep.name={name}"], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+                )
+            )
+    codes = [sweep.wait(timeout=500) for sweep in sweeps]
+    assert codes == [0] * len(names), (tmp_path / f"{names[0]}.log").read_text()[-3000:]
+    for name in names:
+        [run] = SweepPaths(tmp_path / name).runs.glob("*/ledger.jsonl")
+        graded = [e.event for e in read_ledger(run) if isinstance(e.event, SubmissionGraded)]
+        assert len(graded) == 1
