@@ -12,6 +12,8 @@ from rl_bench.config import ClusterConfig
 LOCAL = ClusterConfig(name="test", num_cpus=2)
 set_environment(LOCAL)  # test modules import ray
 
+for name in ("COLUMNS", "LINES"):  # readline sets them in pytest's workers; output is for a file
+    os.environ.pop(name, None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
