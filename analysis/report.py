@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, help="the report's folder (RESULTS/report; of several: ./report)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of every resampling (0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="of every resampling (0)")
     add_report_options(parser)
     parser.add_argument("--no-plots", action="store_true", help="tables and pages only")
     parser.add_argument(
@@ -118,6 +118,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_account_options(parser)
     return parser
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return value
 
 
 def _interval(text: str) -> float:

@@ -7,6 +7,8 @@ of polars.
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -78,11 +80,25 @@ def workers(num: int) -> Iterator[Workers]:
         yield HERE
         return
     with _one_thread_each():
-        pool = ProcessPoolExecutor(num, mp_context=multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(num, mp_context=context, initializer=_begin)
         try:
             yield Workers(num, pool)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """In a worker: Ctrl-C is for who gives the work, and without that one there is none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _done(futures: Sequence[Future[Done]], names: Sequence[str]) -> Iterator[Done]:

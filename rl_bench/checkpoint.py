@@ -27,6 +27,8 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
 _MAX_NAME_BYTES = 255
+WEIGHT_DTYPES = ("F64", "F32", "BF16", "F16")
+"""How weights may be stored whatever the base's dtype, as safetensors spells it."""
 _FULL_SAVE = "save the whole model and its tokenizer with save_pretrained into one folder"
 _MERGE = "merge the adapter into the base (merge_and_unload) and save the whole model"
 
@@ -412,6 +414,14 @@ def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
                 f"{name} has the shape {ours[name].shape}, the base model's {theirs[name].shape}",
                 cure="keep the base model's architecture and vocabulary",
                 reason="vocabulary" if embeds else "tensor_shapes",
+                file=SINGLE if (header.folder / SINGLE).is_file() else INDEX,
+            )
+        if ours[name].dtype not in WEIGHT_DTYPES and ours[name].dtype != theirs[name].dtype:
+            # Nothing looks for NaN in them, nor compares them with known weights.
+            raise SubmissionError(
+                f"{name} is stored as {ours[name].dtype}, the base model's as {theirs[name].dtype}",
+                cure=f"store weights as one of {', '.join(WEIGHT_DTYPES)}: {_FULL_SAVE}",
+                reason="tensor_dtypes",
                 file=SINGLE if (header.folder / SINGLE).is_file() else INDEX,
             )
 

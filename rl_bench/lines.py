@@ -36,11 +36,13 @@ def can_redraw(console: "Console") -> bool:
 
 
 def widen(console: "Console") -> None:
-    """Makes a console that is no terminal wide enough for whole tables, if ``COLUMNS`` is not set.
+    """Makes a console that is no terminal wide enough for whole tables if ``COLUMNS`` is unset.
 
     Pagers and logs can be looked at sideways, and what is left out there cannot be asked for.
     """
-    if not console.is_terminal and not os.environ.get("COLUMNS"):
+    columns = os.environ.get("COLUMNS", "")
+    is_set = columns.isascii() and columns.isdigit() and int(columns) > 0
+    if not console.is_terminal and not is_set:
         console.width = max(console.width, FILE_WIDTH)
 
 

@@ -10,6 +10,8 @@ from rl_bench.clone import open_regular
 from rl_bench.errors import PreflightError, SweepConflictError
 from rl_bench.paths import SweepPaths
 
+LOOK_S = 0.5
+"""Who only looks whether the lock is held has it for less."""
 _WAIT = "Wait for it or stop it, or choose another sweep.name="
 
 
@@ -25,7 +27,7 @@ def hold_sweep(paths: SweepPaths, *, cure: str = _WAIT) -> Iterator[None]:
         SweepConflictError: Another process holds it.
         PreflightError: The folder or the lock cannot be used.
     """
-    lock = FileLock(paths.lock, timeout=0)
+    lock = FileLock(paths.lock, timeout=LOOK_S)
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
         lock.acquire()

@@ -15,6 +15,7 @@ changes in its copies is noticed, not believed. Each attempt at a run gets a fre
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -85,6 +86,7 @@ class Workspace:
     _written: dict[str, "_Content"] = field(default_factory=dict)
     _clock: RunClock | None = None
     _started_utc: datetime | None = None
+    _refreshing: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def create(
@@ -252,16 +254,17 @@ class Workspace:
         Returns:
             What the agent had changed in the old ones or done to hinder the new ones, in words.
         """
-        changed = [
-            f"the agent changed {name}"
-            for name in ("scores.json", "run_meta.json")
-            if self._is_changed(name)
-        ]
-        for name, content in (("scores.json", scores), ("run_meta.json", self._meta())):
-            try:
-                self._put(name, content)
-            except OSError as error:
-                changed.append(f"{name} could not be written: {error}")
+        with self._refreshing:
+            changed = [
+                f"the agent changed {name}"
+                for name in ("scores.json", "run_meta.json")
+                if self._is_changed(name)
+            ]
+            for name, content in (("scores.json", scores), ("run_meta.json", self._meta())):
+                try:
+                    self._put(name, content)
+                except OSError as error:
+                    changed.append(f"{name} could not be written: {error}")
         return tuple(changed)
 
     def tampered(self) -> tuple[str, ...]:

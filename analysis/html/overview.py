@@ -178,6 +178,7 @@ def _facts(results: Results, comparison: Comparison) -> Iterable[tuple[str, str]
     yield "Runs", count(len(runs))
     yield "Runs that count", count(runs["counts"].sum())
     yield "Invalid", count(runs["is_invalid"].sum())
+    yield "Suspect", count((runs["mode_verdict"] == "suspect").sum())
     yield "Infrastructure", count(runs["is_infrastructure"].sum())
     yield "Not over", count((~runs["is_final"]).sum())
     yield "Stacks", count(comparison.runs["stack"].n_unique())

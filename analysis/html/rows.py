@@ -34,7 +34,10 @@ def badge(row: Row) -> Markup:
     else:
         is_good = row["counts"] and row["end"] in ("completed", "timed_out")
         kind, words = "good" if is_good else "warn", row["end"]
-    return _joined([f'<span class="badge {kind}">{_safe(label(words))}</span>'])
+    marks = [f'<span class="badge {kind}">{_safe(label(words))}</span>']
+    if row["mode_verdict"] == "suspect":
+        marks.append('<span class="badge warn" title="the audit doubts its mode">suspect</span>')
+    return _joined(marks, " ")
 
 
 def call_rows(calls: Iterable[Row]) -> Markup:

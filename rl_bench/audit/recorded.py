@@ -80,7 +80,9 @@ class RecordedSweep:
         found = sorted(path.parent.name for path in self.paths.runs.glob("*/ledger.jsonl"))
         if not found:
             raise ConfigError(
-                f"{self.paths.root} holds no runs", cure="Name a sweep's folder, RESULTS/SWEEP"
+                f"{self.paths.root} "
+                + ("holds no runs" if self.paths.root.is_dir() else "is no folder"),
+                cure="Name a sweep's folder, RESULTS/SWEEP",
             )
         return found
 

@@ -150,7 +150,9 @@ class ModelConfig(Frozen):
     @model_validator(mode="after")
     def _no_path_without_effect(self) -> "ModelConfig":
         if self.path is not None and self.kind != "local_or_hub":
-            raise ValueError(f"path has no effect with kind={self.kind}: set kind=local_or_hub")
+            raise ValueError(
+                f"path has no effect with kind={self.kind}: set model.kind=local_or_hub"
+            )
         return self
 
 

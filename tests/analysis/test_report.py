@@ -55,6 +55,7 @@ def test_the_overview_tells_of_runs_that_enter_no_mean(
     runs = synthetic.results.runs.unique("run_id")
     for heading, wanted in (
         ("Invalid", runs["is_invalid"].sum()),
+        ("Suspect", (runs["mode_verdict"] == "suspect").sum()),
         ("Infrastructure", runs["is_infrastructure"].sum()),
         ("Runs that count", runs["counts"].sum()),
         ("Runs", len(runs)),
@@ -62,6 +63,10 @@ def test_the_overview_tells_of_runs_that_enter_no_mean(
         assert f"<dt>{heading}</dt><dd>{wanted}</dd>" in page.source
     invalid = synthetic.with_fate("invalid")
     assert f'href="runs/{invalid}.html"' in page.source.split('id="apart"')[1]
+    assert (
+        page.source.count(">suspect</span>")
+        == (synthetic.results.runs["mode_verdict"] == "suspect").sum()
+    )
     assert "A rule was broken" in (report_site / "runs" / f"{invalid}.html").read_text("utf-8")
 
 

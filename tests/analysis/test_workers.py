@@ -1,11 +1,17 @@
 """Work in other processes: results in order, and an end in the middle that tells where it was."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 from analysis.errors import WorkerError
 from analysis.workers import MOST, num_usable, workers
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _square(number: int) -> int:
@@ -40,6 +46,36 @@ def test_results_come_in_the_order_of_the_work(num: int) -> None:
 def test_a_process_that_ends_is_told_with_what_it_was_at() -> None:
     with workers(2) as by, pytest.raises(WorkerError, match=r"at number [0-3] or soon after"):
         list(by.map(_end_at_three, range(4), name=_name))
+
+
+GIVES_WORK = """
+import os, sys, time
+from analysis.workers import workers
+
+def pid(number):
+    time.sleep(0.5)  # so that both get some
+    return os.getpid()
+
+if __name__ == "__main__":
+    with workers(2) as by:
+        print(*set(by.map(pid, range(4), name=str)), flush=True)
+        time.sleep(600)
+"""
+
+
+def test_workers_end_with_who_gives_them_work(tmp_path: Path) -> None:
+    script = tmp_path / "gives.py"
+    script.write_text(GIVES_WORK)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment
+    ) as giver:
+        assert giver.stdout is not None
+        children = [psutil.Process(int(word)) for word in giver.stdout.readline().split()]
+        giver.kill()
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive
 
 
 @pytest.mark.parametrize("num", [1, 2])

@@ -203,6 +203,16 @@ SINGLE_FILE_FAULTS: list[tuple[Callable[[Path], object], str, str]] = [
         "config.json",
     ),
     (
+        lambda f: edit_weights(f, **{LAYER: np.ones((6, 4), np.int32)}),
+        "tensor_dtypes",
+        "model.safetensors",
+    ),
+    (
+        lambda f: edit_weights(f, **{LAYER: np.ones((6, 4), np.complex64)}),
+        "tensor_dtypes",
+        "model.safetensors",
+    ),
+    (
         lambda f: edit_weights(f, **{LAYER: np.ones((7, 4), np.float32)}),
         "tensor_shapes",
         "model.safetensors",

@@ -241,7 +241,9 @@ def test_columns_of_what_never_happened_are_left_out(story: MakeStory) -> None:
     ]
 
 
-@pytest.mark.parametrize(("columns", "width"), [("", 200), ("70", 70)])
+@pytest.mark.parametrize(
+    ("columns", "width"), [("", 200), ("70", 70), ("0", 200), ("wide", 200), ("-5", 200)]
+)
 def test_a_file_gets_whole_tables_unless_columns_says_how_wide(
     columns: str, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -160,6 +161,13 @@ def test_obstacles_are_told_and_stop_nothing(tmp_path: Path) -> None:
     changed = workspace.refresh({})
     assert changed[0] == "the agent changed scores.json"
     assert "could not be written" in changed[1]
+
+
+def test_verdicts_at_once_are_no_tampering(tmp_path: Path) -> None:
+    workspace = create(tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(lambda number: workspace.refresh({"best": number}), range(200)))
+    assert set(told) == {()}
 
 
 def test_writing_through_the_base_is_noticed(tmp_path: Path) -> None:
