@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 import polars as pl
+from polars.exceptions import PolarsError
 
 from analysis.errors import ResultsError
 from analysis.run_tables import table_schema
@@ -95,7 +96,7 @@ class Results:
         """By sweep's folder: table ``runs`` with the ids that the runs' folders have."""
         return {
             folder: pl.concat(
-                [_scan(files, "runs").collect() for files in _some(_files(folder, "runs"))],
+                [_read_runs(files) for files in _some(_files(folder, "runs"))],
                 rechunk=True,
             ).with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
             for folder in self.folders
@@ -154,6 +155,27 @@ def _scan(files: Sequence[str], name: str) -> pl.LazyFrame:
     return pl.scan_parquet(
         list(files), schema=schema, missing_columns="insert", extra_columns="ignore"
     )
+
+
+def _read_runs(files: Sequence[str]) -> pl.DataFrame:
+    """A part of table ``runs``.
+
+    Raises:
+        ResultsError: One of the files is damaged.
+    """
+    try:
+        return _scan(files, "runs").collect()
+    except PolarsError:
+        for file in files:
+            try:
+                _scan([file], "runs").collect()
+            except PolarsError as error:
+                folder = Path(file).parents[2]
+                raise ResultsError(
+                    f"{file} cannot be read: {str(error).splitlines()[0]}",
+                    cure=f"Make the tables anew: python -m rl_bench.sinks.parquet {folder}",
+                ) from error
+        raise
 
 
 def _all(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -114,6 +114,8 @@ def test_a_task_comes_in_and_a_broken_plugin_breaks_only_itself(site: Path, tmp_
         (("self.name = config.name", "pass"), "it has no name"),
         (("async def evaluate(self, context)", "async def evaluate(self)"),
          "evaluate cannot be called with (context)"),
+        (("def check_data(self)", "async def check_data(self)"),
+         "check_data is asynchronous in another way than the protocol's"),
         (("def check_data(self)", "check_data = 1\n    def a(self)"), "check_data is no method"),
     ],
 )  # fmt: skip
@@ -430,6 +432,20 @@ def test_a_sink_that_recovers_gets_the_last_of_each_run(runs: str, failures: int
         assert "disk is gone" in str(error)  # noqa: PT017  told here or at a run before
     assert told >= 1
     assert sorted(flaky.taken) == sorted(runs)
+
+
+class QuitsSink(FlakySink):
+    """Ends the program at its end, or so it thinks."""
+
+    def close(self, rows: Sequence[RunRow]) -> None:
+        sys.exit(3)
+
+
+def test_a_sink_that_exits_has_failed() -> None:
+    sink = OutsideSink("quits", QuitsSink)
+    sink.open()
+    with pytest.raises(SinkError, match="SystemExit"):
+        sink.close([])
 
 
 def test_a_sink_is_asked_what_it_has_in_its_own_thread() -> None:

@@ -10,6 +10,7 @@ file: what is compared with it later is compared as if the snapshot were there.
 
 import itertools
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,20 +105,10 @@ class Weights:
             ValueError: They were not taken like today's, or the file is damaged.
             OSError: It cannot be read.
         """
-        with open_regular(file) as stream:
-            (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
-            header = json.loads(stream.read(length))
-        if header["sampling"] != _SAMPLING:
-            raise ValueError(f"{file} holds other samples than those that are looked at today")
-        starts = itertools.accumulate(
-            (_num_kept_bytes(dtype, shape) for _, dtype, shape in header["tensors"]),
-            initial=8 + length,
-        )
-        places = {
-            name: TensorPlace(file, dtype, tuple(shape), start)
-            for (name, dtype, shape), start in zip(header["tensors"], starts, strict=False)
-        }
-        return cls(places, is_kept=True)
+        try:
+            return cls(_kept_places(file), is_kept=True)
+        except (TypeError, LookupError, RecursionError) as error:
+            raise ValueError(f"{file} is damaged: {error}") from error
 
     def keep(self, file: Path) -> None:
         """Writes every sample and block to ``file``, bytes as they are.
@@ -128,7 +119,7 @@ class Weights:
         places = {name: place for name, place in self.tensors.items() if place.is_sampled}
         tensors = [(name, place.dtype, place.shape) for name, place in places.items()]
         header = json.dumps({"sampling": _SAMPLING, "tensors": tensors}).encode()
-        with replacing(file, is_shared=True) as part, part.open("wb") as out:
+        with replacing(file, is_durable=True, is_shared=True) as part, part.open("wb") as out:
             out.write(struct.pack("<Q", len(header)) + header)
             for place in places.values():
                 out.write(_read(place, _sample_runs(place)))
@@ -148,6 +139,24 @@ class Weights:
         if self.is_kept:
             runs = [(_total(_sample_runs(place)), _total(runs))]
         return _decode(_read(place, runs), place.dtype).reshape(shape)
+
+
+def _kept_places(file: Path) -> dict[str, TensorPlace]:
+    with open_regular(file) as stream:
+        (length,) = struct.unpack("<Q", stream.read(8).ljust(8, b"\0"))
+        if length > os.fstat(stream.fileno()).st_size:
+            raise ValueError(f"{file} is damaged: it is shorter than its header")
+        header = json.loads(stream.read(length))
+    if header["sampling"] != _SAMPLING:
+        raise ValueError(f"{file} holds other samples than those that are looked at today")
+    starts = itertools.accumulate(
+        (_num_kept_bytes(dtype, shape) for _, dtype, shape in header["tensors"]),
+        initial=8 + length,
+    )
+    return {
+        name: TensorPlace(file, dtype, tuple(shape), start)
+        for (name, dtype, shape), start in zip(header["tensors"], starts, strict=False)
+    }
 
 
 def comparable(ours: Weights, theirs: Weights) -> Sequence[str]:

@@ -27,7 +27,7 @@ class Mailbox:
         self._calls: deque[Callable[[], None]] = deque()
         self._is_closing = False
         self._is_shut = False
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -82,7 +82,7 @@ class Mailbox:
             if run_id is not None:
                 self._waiting[run_id] = self._failed.pop(run_id)
 
-    def note_failed(self, error: Exception, snapshot: RunSnapshot | None = None) -> None:
+    def note_failed(self, error: BaseException, snapshot: RunSnapshot | None = None) -> None:
         """The sink failed, at that snapshot if one is given, which is kept unless a later came."""
         with self._wake:
             self._failure = error
@@ -91,7 +91,7 @@ class Mailbox:
             self._num_tries[snapshot.run_id] = self._num_tries.get(snapshot.run_id, 0) + 1
             self._failed[snapshot.run_id] = snapshot
 
-    def take_failure(self) -> Exception | None:
+    def take_failure(self) -> BaseException | None:
         """The latest failure, once."""
         with self._wake:
             error, self._failure = self._failure, None

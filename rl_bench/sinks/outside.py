@@ -195,7 +195,7 @@ class OutsideSink:
         try:
             sink = self._make()
             sink.open()
-        except Exception as error:  # noqa: BLE001  code of others must stay in this thread
+        except (Exception, SystemExit) as error:  # noqa: BLE001  code of others must stay in this thread
             self._mailbox.note_failed(error)
             return
         else:
@@ -206,7 +206,7 @@ class OutsideSink:
             self._hand_on(sink, snapshot)
         try:
             sink.close(self._rows)
-        except Exception as error:  # noqa: BLE001  as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
             self._mailbox.note_failed(error)
         else:
             self._is_finished = True
@@ -214,7 +214,7 @@ class OutsideSink:
     def _hand_on(self, sink: Sink, snapshot: RunSnapshot) -> None:
         try:
             sink.write_run(snapshot)
-        except Exception as error:  # noqa: BLE001  as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
             self._mailbox.note_failed(error, snapshot)
         else:
             self._marks[snapshot.run_id] = snapshot.mark
@@ -223,6 +223,6 @@ class OutsideSink:
     def _answer(self, answer: Future[bool], ask: Callable[[], bool]) -> None:
         try:
             answer.set_result(ask())
-        except Exception as error:  # noqa: BLE001  as above
+        except (Exception, SystemExit) as error:  # noqa: BLE001  as above
             self._mailbox.note_failed(error)
             answer.set_result(False)

@@ -66,6 +66,10 @@ def _fault(task: object, name: str) -> str:
     arguments = [each for each in inspect.signature(wanted).parameters if each != "self"]
     if not callable(method):
         return f"{name} is no method"
+    if inspect.isasyncgenfunction(method) or (
+        inspect.iscoroutinefunction(method) and not inspect.iscoroutinefunction(wanted)
+    ):
+        return f"{name} is asynchronous in another way than the protocol's"
     try:
         inspect.signature(method).bind(*arguments)
     except TypeError:

@@ -7,6 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from analysis import results as reading
+from analysis.errors import ResultsError
 from analysis.results import Results
 from tests.analysis.ledger_scene import LedgerScene
 from tests.analysis.synthetic_scene import SyntheticSweep
@@ -34,3 +35,14 @@ def test_a_table_without_a_file_has_its_columns(tmp_path: Path) -> None:
     (results.folders[0] / "tables" / "findings" / "r.parquet").unlink()
     assert results.findings.is_empty()
     assert "severity" in results.findings.columns
+
+
+def test_a_damaged_table_of_runs_is_named_with_what_makes_it_anew(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    scene.end(10)
+    results = scene.results()
+    file = results.folders[0] / "tables" / "runs" / "r.parquet"
+    file.write_bytes(b"no table")
+    with pytest.raises(ResultsError, match=r"runs/r\.parquet cannot be read") as refused:
+        Results(results.folders).runs  # noqa: B018  it is read when it is asked for
+    assert f"rl_bench.sinks.parquet {results.folders[0]}" in refused.value.cure

@@ -257,6 +257,15 @@ def test_samples_of_another_kind_are_refused(
         Weights.kept(tmp_path / "kept")
 
 
+@pytest.mark.parametrize(
+    "text", [b"\xff" * 8, b"\x02" + bytes(7) + b"[]", b"\x01" + bytes(7) + b"3", b"", b"\x00" * 99]
+)
+def test_damaged_samples_are_a_value_error(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "kept").write_bytes(text)
+    with pytest.raises(ValueError):  # noqa: PT011  that it is no other is what matters
+        Weights.kept(tmp_path / "kept")
+
+
 def test_a_submission_whose_weights_went_is_judged_like_one_whose_weights_stayed(
     tmp_path: Path, base: Tensors
 ) -> None:
