@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-WAIT_S = 300.0
+WAIT_S = 150.0
 IDLE_S = 90.0
 WANTED: dict[str, dict[str, Any]] = {
     "head": {"num_cpus": 0, "resources": {"head": 0.01}},

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def cluster() -> Iterator[Address]:
+@contextmanager
+def run_cluster() -> Iterator[Address]:
     """A head with nothing else; its address, and the environment of whoever joins it."""
     address = f"127.0.0.1:{_free_port()}"
     folder = Path(tempfile.mkdtemp(prefix="rb-"))  # short: sockets below it have at most 107 bytes
@@ -110,6 +111,13 @@ def cluster() -> Iterator[Address]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def cluster() -> Iterator[Address]:
+    """A cluster for one test; see `run_cluster`."""
+    with run_cluster() as address:
+        yield address
+
+
 def _wait_until_up(address: str, head: subprocess.Popen[bytes], *, log: Path) -> None:
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + START_S
@@ -132,18 +140,21 @@ def _end(head: subprocess.Popen[bytes]) -> None:
     head.wait()
 
 
-@pytest.mark.timeout(600)
-def test_nodes_come_for_actors_that_ask_and_go_after_them(cluster: Address) -> None:
-    address, environment = cluster
-
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/actors/cluster_driver.py"), address],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=480,
-        check=False,
-    )
+@pytest.mark.timeout(900)
+def test_nodes_come_for_actors_that_ask_and_go_after_them() -> None:
+    # Ray's local provider never asks again for a node that a busy machine was too slow to start.
+    for _ in range(2):
+        with run_cluster() as (address, environment):
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "tests/actors/cluster_driver.py"), address],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=360,
+                check=False,
+            )
+        if done.returncode == 0:
+            break
 
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])  # before it, Ray's news of nodes that went
