@@ -117,7 +117,8 @@ def test_one_run(sweep: Path) -> None:
     ("words", "told"),
     [
         ([], "0 folders are named"),
-        (["/nowhere"], "holds no runs"),
+        (["/nowhere"], "/nowhere is no folder"),
+        (["{sweep}/tables"], "tables holds no runs"),
         (["{sweep}", "--run", "x"], "fits no run"),
         (["{sweep}", "--run", ""], "fits 2 runs"),
         (["{sweep}", "task=gsm8k"], "changes no audit"),
