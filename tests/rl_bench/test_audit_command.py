@@ -118,7 +118,7 @@ def test_one_run(sweep: Path) -> None:
     [
         ([], "0 folders are named"),
         (["/nowhere"], "/nowhere is no folder"),
-        (["{sweep}/tables"], "tables holds no runs"),
+        (["/usr"], "/usr holds no runs"),
         (["{sweep}", "--run", "x"], "fits no run"),
         (["{sweep}", "--run", ""], "fits 2 runs"),
         (["{sweep}", "task=gsm8k"], "changes no audit"),
