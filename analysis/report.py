@@ -8,12 +8,13 @@ import argparse
 import resource
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.account_options import account_config, add_account_options
 from analysis.errors import ResultsError
-from analysis.report_options import add_report_options
+from analysis.report_options import add_report_options, number_from
 from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, help="the report's folder (RESULTS/report; of several: ./report)"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of every resampling (0)")
+    parser.add_argument(
+        "--seed", type=partial(number_from, 0), default=0, help="of every resampling (0)"
+    )
     add_report_options(parser)
     parser.add_argument("--no-plots", action="store_true", help="tables and pages only")
     parser.add_argument(
@@ -118,13 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_account_options(parser)
     return parser
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return value
 
 
 def _interval(text: str) -> float:

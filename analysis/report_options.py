@@ -1,6 +1,7 @@
 """How much of a report is made, and by how many processes: options that its commands share."""
 
 import argparse
+from functools import partial
 
 from analysis.workers import MOST, num_usable
 
@@ -12,7 +13,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     """Adds ``--processes`` and ``--pages``."""
     parser.add_argument(
         "--processes",
-        type=_processes,
+        type=partial(number_from, 1),
         default=num_usable(),
         help=f"worker processes that read runs and make pages (one a core, up to {MOST})",
     )
@@ -26,10 +27,18 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _processes(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+def number_from(least: int, text: str) -> int:
+    """The type of an option whose value is a whole number.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or smaller than ``least``.
+    """
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+    if value < least:
+        raise argparse.ArgumentTypeError(f"must be {least} or more")
     return value
 
 

@@ -389,6 +389,7 @@ def _check_architecture(header: CheckpointHeader, base: CheckpointHeader) -> Non
 
 def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
     ours, theirs = header.weights(), base.weights()
+    file = SINGLE if (header.folder / SINGLE).is_file() else INDEX
     missing, extra = sorted(theirs.keys() - ours.keys()), sorted(ours.keys() - theirs.keys())
     if missing or extra:
         some = ", ".join((missing or extra)[:3])
@@ -398,7 +399,7 @@ def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
             f"{'has' if missing else 'lacks'}: {some}",
             cure=_MERGE if any("lora" in name for name in extra) else _FULL_SAVE,
             reason="tensor_names",
-            file=SINGLE if (header.folder / SINGLE).is_file() else INDEX,
+            file=file,
         )
     names = sorted(theirs)
     if HEAD in header.tensors and HEAD not in ours:
@@ -414,7 +415,7 @@ def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
                 f"{name} has the shape {ours[name].shape}, the base model's {theirs[name].shape}",
                 cure="keep the base model's architecture and vocabulary",
                 reason="vocabulary" if embeds else "tensor_shapes",
-                file=SINGLE if (header.folder / SINGLE).is_file() else INDEX,
+                file=file,
             )
         if ours[name].dtype not in WEIGHT_DTYPES and ours[name].dtype != theirs[name].dtype:
             # Nothing looks for NaN in them, nor compares them with known weights.
@@ -422,7 +423,7 @@ def _check_tensors(header: CheckpointHeader, base: CheckpointHeader) -> None:
                 f"{name} is stored as {ours[name].dtype}, the base model's as {theirs[name].dtype}",
                 cure=f"store weights as one of {', '.join(WEIGHT_DTYPES)}: {_FULL_SAVE}",
                 reason="tensor_dtypes",
-                file=SINGLE if (header.folder / SINGLE).is_file() else INDEX,
+                file=file,
             )
 
 
