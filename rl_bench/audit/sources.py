@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from rl_bench.audit.commands import WrittenFile
 from rl_bench.clone import open_regular
 from rl_bench.errors import RlBenchError
-from rl_bench.lineage.read import CodeReader, FileInfo, RevisionInfo
+from rl_bench.lineage.git import TIMEOUT_S
+from rl_bench.lineage.objects import ObjectReader, changed_files
+from rl_bench.lineage.read import RevisionInfo, list_revisions
 
 MAX_HISTORY_BYTES = 128 * 1024 * 1024
 MAX_REVISIONS = 2000
@@ -50,28 +51,21 @@ class History:
     is_there: bool = True
 
 
-class _Changed(NamedTuple):
-    """A file that a revision added or changed."""
-
-    revision: RevisionInfo
-    file: FileInfo
-
-
 def read_history(folder: Path, *, attempt: int, budget_s: float) -> History:
     """Every version of every text file under ``code/``."""
     if not (folder / "HEAD").is_file():
         return History(problem="there is no code history", is_there=False)
     versions: list[Version] = []
-    changed: list[_Changed] = []
     try:
-        reader = CodeReader(folder)
-        revisions = [r for r in reader.revisions() if r.note.attempt == attempt]
-        try:
-            problem = _list_changes(
-                reader, revisions[:MAX_REVISIONS], changed, deadline=time.monotonic() + budget_s
+        with ObjectReader(folder, timeout_s=budget_s + TIMEOUT_S) as objects:
+            revisions = [r for r in list_revisions(objects) if r.note.attempt == attempt]
+            # What was read before a damaged revision stays.
+            problem = _read_changes(
+                objects,
+                revisions[:MAX_REVISIONS],
+                versions,
+                deadline=time.monotonic() + budget_s,
             )
-        finally:  # what was listed before a damaged revision is still read
-            versions += _versions(reader, changed)
         if len(revisions) > MAX_REVISIONS:
             problem = problem or f"only {MAX_REVISIONS} of {len(revisions)} revisions were read"
     except (RlBenchError, OSError, ValueError, IndexError, KeyError) as error:
@@ -79,35 +73,39 @@ def read_history(folder: Path, *, attempt: int, budget_s: float) -> History:
     return History(tuple(versions), problem)
 
 
-def _list_changes(
-    reader: CodeReader, revisions: Sequence[RevisionInfo], into: list[_Changed], *, deadline: float
+def _read_changes(
+    objects: ObjectReader,
+    revisions: Sequence[RevisionInfo],
+    into: list[Version],
+    *,
+    deadline: float,
 ) -> str:
-    known: dict[str, str] = {}
+    """Adds the text files that each revision added or changed; why not of all of them."""
+    tree = ""
     total = 0
     for revision in revisions:
         if time.monotonic() > deadline:
             return "there was no time to read every revision"
-        files = {file.path: file for file in reader.files(revision.id) if not file.is_link}
-        changed = [file for path, file in files.items() if known.get(path) != file.blob]
-        known = {path: file.blob for path, file in files.items()}
-        total += sum(file.num_bytes for file in changed)
-        if total > MAX_HISTORY_BYTES:
-            return f"revisions beyond {MAX_HISTORY_BYTES} bytes of changes were not read"
-        into += [_Changed(revision, file) for file in changed]
+        before, tree = tree, objects.read(f"{revision.id}^{{tree}}").id
+        num_known = len(into)
+        for path, blob in changed_files(objects, before, tree):
+            data = objects.read(blob).data
+            total += len(data)
+            if total > MAX_HISTORY_BYTES:
+                del into[num_known:]
+                return f"revisions beyond {MAX_HISTORY_BYTES} bytes of changes were not read"
+            if b"\0" not in data[:8192]:
+                into.append(_version(path, data, revision))
     return ""
 
 
-def _versions(reader: CodeReader, changed: Sequence[_Changed]) -> Iterator[Version]:
-    """The text files among ``changed``; one call of git, since to start it is what costs."""
-    contents = reader.contents([file for _, file in changed])
-    for (revision, file), (_, data) in zip(changed, contents, strict=True):
-        if b"\0" not in data[:8192]:
-            yield Version(
-                path=f"code/{_printable(file.path)}",
-                text=data.decode("utf-8", "replace"),
-                since_s=revision.note.budget_used_s,
-                revision=revision.id,
-            )
+def _version(path: bytes, data: bytes, revision: RevisionInfo) -> Version:
+    return Version(
+        path=f"code/{_printable(path.decode('utf-8', 'surrogateescape'))}",
+        text=data.decode("utf-8", "replace"),
+        since_s=revision.note.budget_used_s,
+        revision=revision.id,
+    )
 
 
 def loose_files(

@@ -88,10 +88,9 @@ def run_git(
         GitError: It refused.
         WorkspaceError: It could not be run, was killed, or took too long.
     """
-    words = [part for option in _OPTIONS for part in ("-c", option)]
     try:
         done = subprocess.run(
-            [find_git(), "--git-dir=.", "--no-replace-objects", *words, *args],
+            _command(args),
             input=stdin,
             capture_output=True,
             cwd=repository,
@@ -116,6 +115,30 @@ def run_git(
             f"git {args[0]} on {repository} ended with {done.returncode}", cure=_CURE
         )
     return done.stdout
+
+
+def open_git(repository: Path, args: Sequence[str]) -> subprocess.Popen[bytes]:
+    """A git command on ``repository`` that runs, with a pipe to it and two from it.
+
+    Raises:
+        WorkspaceError: It could not be run.
+    """
+    try:
+        return subprocess.Popen(
+            _command(args),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=repository,
+            env=_environment(),
+        )
+    except OSError as error:
+        raise WorkspaceError(f"git {args[0]} on {repository}: {error}") from error
+
+
+def _command(args: Sequence[str]) -> list[str]:
+    words = [part for option in _OPTIONS for part in ("-c", option)]
+    return [find_git(), "--git-dir=.", "--no-replace-objects", *words, *args]
 
 
 def _environment() -> dict[str, str]:

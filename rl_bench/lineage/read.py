@@ -16,6 +16,7 @@ from rl_bench.errors import WorkspaceError
 from rl_bench.lineage.code_files import EXECUTABLE, LINK
 from rl_bench.lineage.commit import BRANCH, CommitNote
 from rl_bench.lineage.git import run_git
+from rl_bench.lineage.objects import ObjectReader
 
 MAX_DIFF_CHARS = 200_000
 _REVISION = re.compile(r"[0-9a-f]{7,64}|(attempt-[0-9]+/)?submission-[0-9]+|main")
@@ -85,12 +86,10 @@ class CodeReader:
 
     def revisions(self) -> tuple[RevisionInfo, ...]:
         """All of them, oldest first."""
-        if not self._is_begun():
-            return ()
-        listed = run_git(self._history, ["rev-list", "--first-parent", "--reverse", BRANCH])
-        ids = listed.decode().split()
-        self._commits = frozenset(ids)
-        return tuple(_parse_commit(name, data) for name, data in self._objects(ids))
+        with ObjectReader(self._history) as objects:
+            found = list_revisions(objects)
+        self._commits = frozenset(revision.id for revision in found)
+        return found
 
     def submissions(self) -> dict[str, str]:
         """The revision of each tag, e.g. of ``submission-3``."""
@@ -120,10 +119,10 @@ class CodeReader:
         return next(self.contents(wanted))[1]
 
     def contents(self, files: Iterable[FileInfo]) -> Iterator[tuple[FileInfo, bytes]]:
-        """The content of each of ``files``, in order, in one call of git."""
-        wanted = list(files)
-        found = self._objects([file.blob for file in wanted])
-        return ((file, data) for file, (_, data) in zip(wanted, found, strict=True))
+        """The content of each of ``files``, in order."""
+        with ObjectReader(self._history) as objects:
+            for file in files:
+                yield file, objects.read(file.blob).data
 
     def changes(self, old: str | None, new: str) -> tuple[FileChange, ...]:
         """Every path that differs between two revisions; ``old`` None: all of ``new`` is added."""
@@ -181,25 +180,22 @@ class CodeReader:
             raise WorkspaceError(f"{self._history} has no revision {revision}")
         return found
 
-    def _is_begun(self) -> bool:
-        return bool(run_git(self._history, ["for-each-ref", BRANCH]).strip())
 
-    def _objects(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Name and content of objects, in order."""
-        if not names:
-            return
-        data = run_git(
-            self._history, ["cat-file", "--batch"], stdin="".join(f"{n}\n" for n in names).encode()
-        )
-        at = 0
-        for name in names:
-            end = data.index(b"\n", at)
-            header = data[at:end].split()
-            if len(header) != 3:
-                raise WorkspaceError(f"{self._history} lacks object {name}")
-            begin, size = end + 1, int(header[2])
-            yield name, data[begin : begin + size]
-            at = begin + size + 1
+def list_revisions(objects: ObjectReader) -> tuple[RevisionInfo, ...]:
+    """All revisions of a code history, oldest first.
+
+    Raises:
+        WorkspaceError: One is not there, is damaged, or is none of ours.
+    """
+    found = []
+    tip = objects.find(BRANCH)
+    if tip is None:  # nothing was stored yet, unless git says what is wrong
+        run_git(objects.repository, ["for-each-ref", BRANCH])
+    while tip is not None:
+        revision = _parse_commit(*tip)
+        found.append(revision)
+        tip = objects.read(revision.parent) if revision.parent else None
+    return tuple(reversed(found))
 
 
 def _parse_commit(name: str, data: bytes) -> RevisionInfo:
