@@ -7,7 +7,7 @@ is shown as a dash, with its reason as the cell's detail, never as a number.
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,8 @@ MINUS = "−"
 NOISE = "~"
 """The mark of a gain that lies within the evaluation's noise."""
 SMALL_P = 0.001
+LONG = 12
+"""Characters of a text, from which on a narrow column would make a heap of its words."""
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -97,7 +99,8 @@ class HtmlCell:
 
     Attributes:
         sort: What to sort by: a number or text; empty for a missing one.
-        classes: Of ``best``, ``noise``, ``number``, ``missing``, ``published``, ``head``.
+        classes: Of ``best``, ``noise``, ``number``, ``missing``, ``published``, ``head``, and
+            ``words`` for text that needs some room.
     """
 
     text: str
@@ -229,6 +232,7 @@ def from_frame(
     footnotes: Sequence[str] = (),
     best: Mapping[str, Literal["high", "low"]] | None = None,
     noise: str = "",
+    spare: Collection[str] = (),
 ) -> Table:
     """A table of a frame's columns.
 
@@ -240,7 +244,9 @@ def from_frame(
         footnotes: See `Table`.
         best: By key, which end is best.
         noise: A boolean column: rows in which signed columns are marked as within noise.
+        spare: Columns that are left out where no row says anything there.
     """
+    columns = [column for column in columns if column.key not in spare or _says(frame[column.key])]
     wanted = {key: _best(frame[key], end) for key, end in (best or {}).items()}
     rows = []
     for record in frame.iter_rows(named=True):
@@ -313,6 +319,11 @@ def _plain(value: object) -> Value:
     return value
 
 
+def _says(values: pl.Series) -> bool:
+    """Whether a value is neither missing nor an empty text nor a no."""
+    return any(not (value is None or value is False or value == "") for value in values)
+
+
 def _best(values: pl.Series, end: Literal["high", "low"]) -> object:
     return values.max() if end == "high" else values.min()
 
@@ -349,6 +360,7 @@ def _html_cell(cell: Cell, column: Column, *, is_head: bool) -> HtmlCell:
         "missing": missing,
         "published": column.is_published,
         "head": is_head,
+        "words": not column.is_number and len(text) > LONG and " " in text,
     }
     return HtmlCell(
         text=f"{text} {cell.mark}".strip(),

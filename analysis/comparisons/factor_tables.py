@@ -41,6 +41,7 @@ def modes_table(comparison: Comparison, model: str) -> Table:
             "Shared stacks have every single-task mode of the task: only their scores compare "
             "modes on equal terms.",
         ],
+        spare=("published_best",),
     )
 
 
@@ -161,6 +162,7 @@ def multi_single_table(comparison: Comparison) -> Table:
         ],
         name="multi-single",
         title="One run on all tasks (multi) against one run a task (free)",
+        spare=("published_difference",),
     )
 
 
@@ -240,10 +242,12 @@ def costs_table(comparison: Comparison) -> Table:
         name="costs",
         title="What a point of gain cost",
         footnotes=[
-            "The driver's calls at the gateway. At least: some calls told no usage. Without a "
-            "score: spent on runs and attempts that gave none. A run on several tasks: in equal "
-            "parts.",
+            "The driver's calls at the gateway, of scored runs whose cost is known; where it is of "
+            "none, tokens, hours and gain are of all scored runs. Why none: a point has no price. "
+            "At least: some calls told no usage. Without a score: spent on runs and attempts that "
+            "gave none; a dash, where it is not known. A run on several tasks: in equal parts.",
         ],
+        spare=("cost_usd", "tokens", "usd_per_point", "why", "is_at_least", "wasted_usd"),
     )
 
 

@@ -68,9 +68,10 @@ def costs(runs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         `CELL`, ``stack``, ``num_scored``, ``num_priced`` (scored runs with a known cost and gain);
-        ``cost_usd``, ``tokens`` (input and output), ``hours``: means over priced runs; ``gain``:
-        theirs, points; ``usd_per_point``, ``hours_per_point``: null unless the gain is above zero
-        and the noise floor, with ``why`` in words; ``is_at_least``: some calls told no usage;
+        ``cost_usd``, ``tokens`` (input and output), ``hours``: means over priced runs, or over
+        scored ones with a known gain where none is priced; ``gain``: theirs, points;
+        ``usd_per_point``, ``hours_per_point``: null unless the gain is above zero and the noise
+        floor; ``why`` the first is, in words; ``is_at_least``: some calls told no usage;
         ``wasted_usd``: what runs without a score, of infrastructure, invalid or unfinished, and
         earlier attempts cost in all.
     """
@@ -82,8 +83,10 @@ def costs(runs: pl.DataFrame) -> pl.DataFrame:
         all_tokens=(pl.col("input_tokens") + pl.col("output_tokens")) / part,
     )
     scored = pl.col("standing") == "scored"
-    priced = scored & pl.col("cost").is_not_null() & pl.col("improvement").is_not_null()
-    floors = pl.col("floor").fill_null(0.0).filter(priced)
+    known = scored & pl.col("improvement").is_not_null()
+    priced = known & pl.col("cost").is_not_null()
+    used = priced | (known & ~priced.any())
+    floors = pl.col("floor").fill_null(0.0).filter(used)
     of_cell = (
         stood.sort(*CELL, "run_id")
         .group_by(CELL, maintain_order=True)
@@ -92,13 +95,14 @@ def costs(runs: pl.DataFrame) -> pl.DataFrame:
             scored.sum().cast(pl.Int64).alias("num_scored"),
             priced.sum().cast(pl.Int64).alias("num_priced"),
             pl.col("cost").filter(priced).mean().alias("cost_usd"),
-            pl.col("all_tokens").filter(priced).mean().alias("tokens"),
-            pl.col("used_h").filter(priced).mean().alias("hours"),
-            pl.col("improvement").filter(priced).mean().alias("gain"),
+            pl.col("all_tokens").filter(used).mean().alias("tokens"),
+            pl.col("used_h").filter(used).mean().alias("hours"),
+            pl.col("improvement").filter(used).mean().alias("gain"),
             (floors.pow(2).sum().sqrt() / floors.len()).alias("floor"),
             (pl.col("driver_unknown_calls").filter(priced) > 0).any().alias("is_at_least"),
             (pl.col("total").sum() - pl.col("cost").filter(scored).sum()).alias("wasted_usd"),
             pl.col("total").count().alias("told"),
+            pl.col("driver_calls").filter(scored).sum().alias("calls"),
         )
     )
     gained = (pl.col("gain") > 0) & (pl.col("gain") > pl.col("floor"))
@@ -108,11 +112,15 @@ def costs(runs: pl.DataFrame) -> pl.DataFrame:
         wasted_usd=pl.when(pl.col("told") > 0).then("wasted_usd"),
         why=pl.when(pl.col("num_scored") == 0)
         .then(pl.lit("no scored run"))
-        .when(pl.col("num_priced") == 0)
-        .then(pl.lit("cost or gain unknown"))
+        .when(pl.col("gain").is_null())
+        .then(pl.lit("gain not known"))
         .when(pl.col("gain") <= 0)
         .then(pl.lit("no gain"))
         .when(~gained)
         .then(pl.lit("gain within noise"))
+        .when((pl.col("num_priced") == 0) & (pl.col("calls") == 0))
+        .then(pl.lit("no driver was called"))
+        .when(pl.col("num_priced") == 0)
+        .then(pl.lit("cost not known"))
         .otherwise(pl.lit("")),
-    ).drop("floor", "told")
+    ).drop("floor", "told", "calls")

@@ -149,11 +149,16 @@ def cells_table(comparison: Comparison) -> Table:
         name="cells",
         title="Every stack, mode and task, with intervals over items and over seeds",
         footnotes=[
-            "Items: other questions, these checkpoints. Seeds: other runs of the stack.",
+            "Items: other questions, these checkpoints. Seeds: other runs of the stack, where "
+            "there are two or more.",
             NOISE_NOTE,
             BEST_NOTE,
         ],
         noise="within_noise",
+        spare=(
+            *("item_low", "item_high", "seed_low", "seed_high", "gain_item_low", "gain_item_high"),
+            *("gain_sd", "noise_floor", "p_gain_holm"),
+        ),
     )
 
 

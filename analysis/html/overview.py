@@ -186,9 +186,13 @@ def _facts(results: Results, comparison: Comparison) -> Iterable[tuple[str, str]
     yield "Seeds", count(runs["seed"].n_unique())
     yield "Submissions", count(results.runs["num_submissions"].sum())
     yield "Driver calls", count(runs["driver_calls"].sum())
-    yield "Tokens in", count(_sum(runs, "input_tokens"))
-    yield "Tokens out", count(_sum(runs, "output_tokens"))
-    yield "Cost, all attempts", usd(_sum(runs, "total_cost_usd"))
+    for name, column, words in (
+        ("Tokens in", "input_tokens", count),
+        ("Tokens out", "output_tokens", count),
+        ("Cost, all attempts", "total_cost_usd", usd),
+    ):
+        if (total := _sum(runs, column)) is not None:
+            yield name, words(total)
 
 
 def _sum(runs: pl.DataFrame, column: str) -> float | None:

@@ -193,9 +193,20 @@ def test_cost_of_no_gain_is_no_number(tmp_path: Path) -> None:
     assert why == {
         "gsm8k": "no gain",
         "humaneval": "gain within noise",
-        "alpacaeval": "cost or gain unknown",
+        "alpacaeval": "no driver was called",
         "alfworld": "no scored run",
     }
+
+
+def test_what_is_known_without_a_cost_is_told(tmp_path: Path) -> None:
+    cost = one(costs(runs_of(tmp_path, [Run(name="r", scores=[60.0], used_h=5.0, cost=None)])))
+    assert (cost["num_priced"], cost["cost_usd"], cost["usd_per_point"]) == (0, None, None)
+    assert (cost["gain"], cost["hours"], cost["tokens"]) == (10.0, 5.0, 1100.0)
+    assert cost["hours_per_point"] == 0.5
+    half = [Run(name="a", scores=[60.0], used_h=5.0), Run(name="b", scores=[90.0], cost=None)]
+    cost = one(costs(runs_of(tmp_path / "half", half)))
+    assert (cost["num_priced"], cost["gain"], cost["hours"]) == (1, 10.0, 5.0)
+    assert (cost["usd_per_point"], cost["why"]) == (1.0, "")
 
 
 def test_a_run_on_many_tasks_shares_its_cost(tmp_path: Path) -> None:

@@ -126,6 +126,25 @@ def test_rows_for_the_report() -> None:
     assert "best" in best[1][1].classes
 
 
+def test_a_column_that_says_nothing_is_left_out() -> None:
+    keys = ("none", "empty", "no", "zero", "some")
+    values = [[None, "", False, 0.0, None], [None, "", False, 0.0, 1.0]]
+    frame = pl.DataFrame(values, schema=keys, orient="row", strict=False)
+    columns = [Column(key=key, header=key) for key in keys]
+    table = from_frame(frame, columns, name="t", title="T", spare=keys)
+    assert [column.key for column in table.columns] == ["zero", "some"]
+    assert len(from_frame(frame, columns, name="t", title="T").columns) == len(keys)
+
+
+def test_costs_of_runs_without_a_driver_say_what_is_known(tmp_path: Path) -> None:
+    runs = [Run(name="r", scores=[60.0], cost=None), Run(name="q", task="alfworld", cost=None)]
+    comparison = compare(load([write(tmp_path, runs)]))
+    (table,) = (table for table in all_tables(comparison) if table.name == "costs")
+    shown = [column.label for column in table.columns]
+    assert {"Hours a run (h)", "A point (h)", "Why none"} < set(shown)
+    assert not {"Cost a run (USD)", "A point (USD)", "At least"} & set(shown)
+
+
 def test_a_row_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 cells for 3 columns"):
         table((Cell(),))
