@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from analysis.html.diffs import DiffLine
 from analysis.html.timeline import KINDS, Moment
 from analysis.html.words import (
+    breakable,
     clock,
     count,
     duration,
@@ -82,7 +83,7 @@ def _run(row: Row) -> str:
     )
     return (
         f"<tr><td>{run_name(row)}</td>"
-        + "".join([f"<td>{_safe(text)}</td>" for text in words])
+        + "".join([f"<td>{breakable(text)}</td>" for text in words])
         + f'<td class="n">{row["seed"]}</td><td>{badge(row)}</td>'
         + f"<td>{_safe(row['route'].replace('_', ' '))}</td>"
         + "".join([f'<td class="n">{figure}</td>' for figure in figures])

@@ -9,11 +9,17 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
+from markupsafe import Markup
+
 DASH = "–"
 MINUS = "−"
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
+
+_SLASH = re.compile(r"(?<=/)(?=\w)")
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SHORT = 12
 
 
 def printable(text: object) -> str:
@@ -22,6 +28,24 @@ def printable(text: object) -> str:
     if words.isprintable():  # nearly all are, and nothing of the kind is
         return words
     return _HIDDEN.sub("\ufffd", words.replace("\r\n", "\n"))
+
+
+def breakable(text: object) -> Markup:
+    """Text for a narrow column, escaped: a line may break in ``codex/gpt_5_4`` and ``HumanEval``.
+
+    A long name without such a place may break once, at the underscore next to its middle.
+    """
+    words = printable(text)
+    joint = _SLASH if "/" in words else _CAPITAL
+    parts = joint.split(words)
+    if len(parts) == 1 and len(words) > _SHORT and " " not in words:
+        middle = min(_underscores(words), key=lambda at: abs(2 * at - len(words)), default=0)
+        parts = [words[:middle], words[middle:]] if middle else parts
+    return Markup("<wbr>").join(parts)
+
+
+def _underscores(words: str) -> list[int]:
+    return [at for at, letter in enumerate(words, 1) if letter == "_" and at < len(words)]
 
 
 def cut(text: str, limit: int) -> str:
@@ -108,6 +132,7 @@ def label(value: object) -> str:
 
 FILTERS: Mapping[str, object] = {
     "printable": printable,
+    "breakable": breakable,
     "cut": cut,
     "first_line": first_line,
     "number": number,

@@ -289,6 +289,33 @@ def test_nothing_overflows_a_phone(
         tab.page.context.close()
 
 
+EDGES = """
+() => [...document.querySelectorAll(".scroll")].filter((b) => b.checkVisibility()).map((box) => {
+  const told = box.previousElementSibling;
+  const words = told && told.matches(".beyond") && !told.hidden ? told.textContent : "";
+  const name = box.closest("[id]").id;
+  return [name, box.scrollWidth > box.clientWidth + 1 ? "more columns →" : "", words];
+})
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 800])
+def test_a_table_fits_or_says_that_it_goes_on(
+    chromium: Browser, report_site: Path, width: int
+) -> None:
+    page = _open(chromium, report_site / "index.html", width=width).page
+    page.evaluate("() => document.querySelectorAll('details').forEach((each) => each.open = true)")
+    page.wait_for_timeout(200)
+    edges = {name: (wanted, words) for name, wanted, words in page.evaluate(EDGES)}
+    assert [name for name, (wanted, words) in edges.items() if wanted != words] == []
+    cut = {name for name, (wanted, _) in edges.items() if wanted}
+    assert {"runs", "t-cells"} <= cut if width < 1280 else cut <= {"t-cells", "t-failures"}
+    page.evaluate("() => { document.querySelector('#t-cells .scroll').scrollLeft = 9999; }")
+    page.wait_for_timeout(200)
+    assert page.locator("#t-cells .beyond").inner_text() == "← more columns"
+    page.context.close()
+
+
 def test_a_hostile_page_runs_no_script_and_its_plots_have_words(
     chromium: Browser, hostile: Path
 ) -> None:

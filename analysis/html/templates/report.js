@@ -32,6 +32,7 @@
       this.heads.forEach((head, column) => this.addSort(head, column));
       if (this.isMain) this.addFilters();
       if (this.rows.length > this.size) this.addPager();
+      this.addEdges();
       if (this.isMain) this.restore();
       this.show();
     }
@@ -135,6 +136,22 @@
       this.next = button("Next", 1);
       this.where = make("span", { class: "status", role: "status" });
       this.box.append(make("div", { class: "pager" }, this.back, this.next, this.where));
+    }
+
+    addEdges() {
+      const scroll = this.box.querySelector(".scroll");
+      const beyond = make("p", { class: "beyond", "aria-hidden": "true" });
+      scroll.before(beyond);
+      const look = () => {
+        const room = scroll.scrollWidth - scroll.clientWidth;
+        const isMore = scroll.scrollLeft < room - 1;
+        beyond.hidden = room <= 1;
+        beyond.textContent = (scroll.scrollLeft > 1 ? "← " : "") + "more columns" + (isMore ? " →" : "");
+        scroll.classList.toggle("more", isMore);
+      };
+      scroll.addEventListener("scroll", look, { passive: true });
+      new ResizeObserver(look).observe(scroll);
+      new ResizeObserver(look).observe(scroll.firstElementChild);
     }
 
     show() {
