@@ -40,6 +40,7 @@ from analysis.route_model import FinalRoute, Route, Segment
 from analysis.routes import routes_of
 from analysis.trajectories import failures, run_figures, spending, trajectory
 from rl_bench.agent_records import MODE_RULE
+from rl_bench.command_line import read_flags
 from rl_bench.config import JudgeConfig, RunSpec
 from rl_bench.counts import plural
 from rl_bench.events import Evidence
@@ -323,12 +324,13 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m analysis.case_study",
         description="Writes summary.json and summary.md of runs, a folder each.",
+        allow_abbrev=False,
     )
     parser.add_argument("results", type=Path, help="a sweep's folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--run", action="append", help="only this run's; may be repeated")
     add_account_options(parser)
-    args = parser.parse_args(argv)
+    args = read_flags(parser, argv)
     try:
         config = account_config(args)
         results = load([args.results])

@@ -15,20 +15,27 @@ from typing import TYPE_CHECKING
 from analysis.account_options import account_config, add_account_options
 from analysis.errors import ResultsError
 from analysis.report_options import add_report_options, number_from
-from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from rl_bench.command_line import (
+    EXIT_FAILED,
+    ended,
+    number_within,
+    prepare_process,
+    read_flags,
+    say,
+)
 
 if TYPE_CHECKING:
     from analysis.html.site import Settings, Site
 
 LIVE_S = 30.0
-MIN_LIVE_S = 2.0
+MIN_LIVE_S, MAX_LIVE_S = 2.0, 86_400.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     if argv is None:
         prepare_process()
-    args = _parser().parse_args(argv)
+    args = read_flags(_parser(), argv)
     return ended(lambda: _run(args), interrupted="what is written stays; the same command goes on")
 
 
@@ -113,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--png", action="store_true", help="plots as PNG as well")
     parser.add_argument(
         "--live",
-        type=_interval,
+        type=partial(number_within, MIN_LIVE_S, MAX_LIVE_S),
         nargs="?",
         const=LIVE_S,
         metavar="SECONDS",
@@ -121,13 +128,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_account_options(parser)
     return parser
-
-
-def _interval(text: str) -> float:
-    value = float(text)
-    if not MIN_LIVE_S <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"must be {MIN_LIVE_S:g} or more")
-    return value
 
 
 if __name__ == "__main__":

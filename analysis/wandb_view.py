@@ -12,13 +12,21 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.errors import ResultsError
-from analysis.report_options import add_report_options
-from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from analysis.report_options import add_report_options, number_from
+from rl_bench.command_line import (
+    EXIT_FAILED,
+    ended,
+    number_within,
+    prepare_process,
+    read_flags,
+    say,
+)
 from rl_bench.counts import plural
 from rl_bench.errors import SinkError
 
@@ -55,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     if argv is None:
         prepare_process()
-    args = _parser().parse_args(argv)
+    args = read_flags(_parser(), argv)
     return ended(lambda: _run(args), interrupted="the same command makes the whole of it again")
 
 
@@ -220,31 +228,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--no-report", action="store_true", help="no report")
     add(
         "--models",
-        type=_gigabytes,
+        type=partial(number_within, 0, 10_000),
         nargs="?",
         const=0.0,
         metavar="MAX_GB",
         help="the best checkpoint of each task that was kept: its path, or its files as long as "
         "they fit into so many GB in all",
     )
-    add("--seed", type=int, default=0, help="of every resampling (0)")
+    add("--seed", type=partial(number_from, 0), default=0, help="of every resampling (0)")
     add_report_options(parser)
-    add("--timeout", type=_seconds, default=TIMEOUT_S, help=f"seconds for W&B ({TIMEOUT_S:g})")
+    timeout = partial(number_within, 0.1, 86_400)
+    add("--timeout", type=timeout, default=TIMEOUT_S, help=f"seconds for W&B ({TIMEOUT_S:g})")
     return parser
-
-
-def _gigabytes(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 10_000:
-        raise argparse.ArgumentTypeError("must be within 0 and 10,000")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError("must be above 0, and a day at most")
-    return value
 
 
 if __name__ == "__main__":

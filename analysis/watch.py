@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -21,7 +22,14 @@ from rich.text import Text
 
 from analysis.errors import ResultsError
 from analysis.ledgers import SweepLedgers, planned_ids, sweeps_in
-from rl_bench.command_line import EXIT_INTERRUPTED, ended, prepare_process, say
+from rl_bench.command_line import (
+    EXIT_INTERRUPTED,
+    ended,
+    number_within,
+    prepare_process,
+    read_flags,
+    say,
+)
 from rl_bench.counts import plural
 from rl_bench.lines import StampedLines, can_redraw, printable, widen
 from rl_bench.paths import SweepPaths
@@ -38,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     if argv is None:
         prepare_process()
-    args = _parser().parse_args(argv)
+    args = read_flags(_parser(), argv)
     return ended(lambda: _show(args), interrupted="a view changes nothing")
 
 
@@ -156,11 +164,14 @@ def _print_lines(sweep: SweepLedgers, console: Console, *, interval_s: float) ->
     before: dict[str, RunView] = {}
     told: set[str] = set()
     counted: tuple[str, bool] | None = None
+    is_titled = False
     while True:
         sweep.update()
         plan, views, now = sweep.plan(), sweep.views, datetime.now(UTC)
         is_driven = sweep.is_driven is not False
-        new = changes(before, views, plan)
+        new = [title(plan)] if plan and not is_titled else []
+        is_titled |= bool(new)
+        new += changes(before, views, plan)
         words = totals(views, plan, now=now, is_driven=is_driven)
         if (words.split(" · ", 1)[0], is_driven) != counted:
             counted = words.split(" · ", 1)[0], is_driven
@@ -217,16 +228,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "folder", type=Path, help="the sweep's folder, or one that holds sweeps, of which one runs"
     )
-    parser.add_argument("--interval", type=_interval, default=1.0, help="seconds between looks (1)")
+    interval = partial(number_within, 0.1, 3600)
+    parser.add_argument("--interval", type=interval, default=1.0, help="seconds between looks (1)")
     parser.add_argument("--once", action="store_true", help="one look, of every run")
     return parser
-
-
-def _interval(text: str) -> float:
-    value = float(text)
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError("must be within 0.1 and 3600")
-    return value
 
 
 if __name__ == "__main__":

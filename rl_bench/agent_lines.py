@@ -7,7 +7,7 @@ from rl_bench.agent_view import BREACH, DriverUse
 from rl_bench.audit.rules import Rule
 from rl_bench.counts import plural
 from rl_bench.events import ModeVerdict, RunEnd
-from rl_bench.run_table import Column, PlannedRun, numbers
+from rl_bench.run_table import Column, PlannedRun, labels, numbers
 from rl_bench.run_view import RunView
 
 AT_LEAST = "+"
@@ -132,12 +132,13 @@ def agent_changes(old: RunView | None, new: RunView) -> list[str]:
 def again_lines(views: Mapping[str, RunView], plan: Sequence[PlannedRun]) -> list[str]:
     """Runs that the driver ended, each with the kind of its failure: they are to be run again."""
     lines = []
+    names = labels(plan)
     for run in plan:
         view = views.get(run.run_id)
         if view is not None and view.end is RunEnd.DRIVER_ERROR:
             kind = _failure(view.driver_use) if view.driver_use.last_failure else view.end_detail
             of = f"{view.driver_use.num_failed} of {plural(view.driver_use.num_calls, 'call')}"
-            lines.append(f"{run.digest}  {run.label}: {kind or 'unknown'} ({of} failed)")
+            lines.append(f"{run.digest}  {names[run.run_id]}: {kind or 'unknown'} ({of} failed)")
     return lines
 
 

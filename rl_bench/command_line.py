@@ -7,12 +7,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 from rl_bench import __version__
 from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
+from rl_bench.nearest import did_you_mean, nearest
 
 USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -65,13 +68,65 @@ def _parse(prog: str, argv: Sequence[str]) -> tuple[bool, Words]:
     parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
     parser.add_argument("--config-dir", type=Path, action="append", default=[])
     args, overrides = parser.parse_known_args(argv)
-    for word in overrides:
-        if word.startswith("-"):
-            flags = "Flags: --help, --version, --config-dir DIR"
-            meant = word.lstrip("-").replace("-", "_")
-            cure = f"{flags}. Overrides have no dashes: {meant}={'' if '=' in word else 'true'}"
-            raise ConfigError(f"unknown flag '{word}'", cure=cure.removesuffix("="))
+    check_no_flags(overrides, parser)
     return args.help, Words(overrides, args.config_dir)
+
+
+def check_no_flags(words: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    """Refuses flags among the words that a parser has left over, which are to be overrides.
+
+    Raises:
+        ConfigError: With the flag that was likely meant, or the override.
+    """
+    for word in words:
+        if word.startswith("-"):
+            flags = _flags(parser)
+            meant = nearest(word.partition("=")[0], flags)
+            override = word.lstrip("-").replace("-", "_")
+            override += "" if "=" in word else "=true"
+            raise ConfigError(
+                f"unknown flag '{word}'",
+                cure=did_you_mean(word, flags, meant=meant)
+                if meant
+                else f"Flags: {', '.join(flags)}. Overrides have no dashes: {override}",
+            )
+
+
+def read_flags(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """Parses a command line that has no overrides; ends the process as argparse does.
+
+    A flag that is misspelt is told before what else may be missing, with the one that was likely
+    meant.
+
+    Args:
+        parser: Without subcommands.
+        argv: Words after the program's name; None: the process's own.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    known = _flags(parser)
+    for flag in (word.partition("=")[0] for word in takewhile(lambda word: word != "--", given)):
+        if flag.startswith("--") and flag not in known:
+            parser.error(f"unknown flag '{flag}'. {did_you_mean(flag, known)}")
+    return parser.parse_args(given)
+
+
+def number_within(least: float, most: float, text: str) -> float:
+    """The type of a flag whose value is a number.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none, or not within these bounds.
+    """
+    with suppress(ValueError):
+        if least <= float(text) <= most:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number from {least:g} to {most:g}")
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    """Its flags; of one with several names the long one."""
+    return [action.option_strings[-1] for action in parser._actions if action.option_strings]
 
 
 def prepare_process() -> None:

@@ -23,12 +23,13 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
-from rl_bench.compose_errors import as_config_error, check_places, did_you_mean, validate
+from rl_bench.compose_errors import as_config_error, check_places, unknown_root_key, validate
 from rl_bench.compose_overrides import (
     AXES,
     CONDITIONS,
     ROOT_KEYS,
     check_choices,
+    check_have_values,
     check_lists,
     check_used,
     normalised,
@@ -78,6 +79,7 @@ def compose(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> Co
         ConfigError: With the key, the choices and the cure.
     """
     with _hydra(config_dirs) as searched:
+        check_have_values(overrides, config_dirs=config_dirs)
         words = normalised(overrides)
         try:
             check_lists(words)
@@ -228,8 +230,7 @@ Plugins.instance().register(_ConfigDirs)
 def _check_root(cfg: DictConfig) -> None:
     for key in cfg:
         if key not in ROOT_KEYS:
-            known = sorted({*ROOT_KEYS, *OPTIONAL_GROUPS} - {"hydra", "options"})
-            raise ConfigError(f"unknown key '{key!s}'", cure=did_you_mean(str(key), known))
+            raise unknown_root_key(str(key))
 
 
 def _boolean(value: object, *, key: str) -> bool:

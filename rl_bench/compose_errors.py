@@ -4,7 +4,6 @@ Each line names the key, what is wrong with it, and the choices or the cure. Not
 what is valid: it only translates.
 """
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,20 +16,15 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from rl_bench.compose_overrides import AXES
+from rl_bench.compose_overrides import AXES, CONDITIONS, ROOT_KEYS
 from rl_bench.config import Experiment, Frozen
 from rl_bench.errors import ConfigError
+from rl_bench.nearest import did_you_mean, nearest
+from rl_bench.option_files import OPTIONAL_GROUPS
 from rl_bench.plugins import missing_folders
 
 C = TypeVar("C", bound=Frozen)
 _COULD_NOT_OVERRIDE = re.compile(r"Could not (?:override|append|delete)[^']*'([^']+)'")
-
-
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """A cure that lists ``choices`` and points at the one closest to ``word``."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    listed = f"Choices: {', '.join(choices) or 'none'}"
-    return f"{listed}; did you mean {close[0]}?" if close else listed
 
 
 def check_places(options: Sequence[tuple[str, str]], places: Mapping[str, Path]) -> None:
@@ -113,10 +107,40 @@ def _unknown_key(key: str, message: str, *, overrides: Sequence[str]) -> ConfigE
     rest = key.split(".")[len(at) :]
     known = sorted(str(name) for name in node) if isinstance(node, DictConfig) else []
     where = ".".join(at)
+    if not where:
+        return unknown_root_key(key)
     return ConfigError(
-        f"unknown key '{key}'" + (f": {where} has no '{rest[0]}'" if where and rest else ""),
-        cure=did_you_mean(rest[0] if rest else key, [name for name in known if name != "hydra"]),
+        f"unknown key '{key}'" + (f": {where} has no '{rest[0]}'" if rest else ""),
+        cure=_key_cure(rest[0] if rest else key, known),
     )
+
+
+def unknown_root_key(key: str) -> ConfigError:
+    """Says that no group or key has this name; what lies in a group may be meant."""
+    known = sorted({*ROOT_KEYS, *OPTIONAL_GROUPS} - {"hydra", "options"})
+    inside = _keys_by_name()
+    spelled = (
+        inside | {dotted: dotted for dotted in inside.values()} | {name: name for name in known}
+    )
+    meant = nearest(key, spelled)
+    return ConfigError(
+        f"unknown key '{key}'", cure=did_you_mean(key, known, meant=spelled[meant] if meant else "")
+    )
+
+
+def _key_cure(word: str, known: Sequence[str]) -> str:
+    """The keys beside an unknown one; one of its name in another group is meant where none fits."""
+    elsewhere = None if nearest(word, known) else _keys_by_name().get(word)
+    return did_you_mean(word, known, meant=elsewhere)
+
+
+def _keys_by_name() -> dict[str, str]:
+    """The keys right below groups, by their own names; of several the sweep's, then by order."""
+    found: dict[str, str] = {}
+    for group in ("sweep", *CONDITIONS, *AXES):
+        for name in _fields_at(Experiment, [group]) or AXES[group].model_fields:
+            found.setdefault(name, f"{group}.{name}")
+    return found
 
 
 def _misspelt(overrides: Sequence[str]) -> ConfigError | None:
@@ -135,7 +159,7 @@ def _misspelt(overrides: Sequence[str]) -> ConfigError | None:
                 break
             if parts[index] not in known:
                 wrong = ".".join(parts[: index + 1])
-                return ConfigError(f"unknown key '{wrong}'", cure=did_you_mean(parts[index], known))
+                return ConfigError(f"unknown key '{wrong}'", cure=_key_cure(parts[index], known))
     return None
 
 
@@ -164,7 +188,7 @@ def _validation_line(cls: type[BaseModel], detail: ErrorDetails, *, where: str) 
     key = ".".join([where, *loc])
     if detail["type"] == "extra_forbidden":
         known = _fields_at(cls, loc[:-1])
-        return f"unknown key '{key}'. {did_you_mean(loc[-1], known)}"
+        return f"unknown key '{key}'. {_key_cure(loc[-1], known)}"
     if detail["type"] == "missing":
         return f"missing key '{key}'. Add it to the option's file or set {key}=..."
     message = detail["msg"].removeprefix("Value error, ")

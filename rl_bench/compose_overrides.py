@@ -5,13 +5,14 @@ Spares the user Hydra's plus signs, and refuses an override that would silently 
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
 from rl_bench.config import AgentConfig, DriverConfig, Frozen, ModeConfig, ModelConfig, TaskConfig
 from rl_bench.errors import ConfigError
-from rl_bench.option_files import OPTIONAL_GROUPS
+from rl_bench.option_files import OPTIONAL_GROUPS, groups
 
 AXES: Mapping[str, type[Frozen]] = {
     "agent": AgentConfig,
@@ -28,6 +29,22 @@ MAX_OVERRIDE_CHARS = 10_000
 MAX_EXCLUDED = 3
 """How many exclusions a cure writes out."""
 _LIST_INDEX = re.compile(r"\.\d+(\.|$)")
+
+
+def check_have_values(overrides: Sequence[str], *, config_dirs: Sequence[Path] = ()) -> None:
+    """Refuses a word without a value, which may be an option whose group was not named.
+
+    Raises:
+        ConfigError: With what was likely meant.
+    """
+    for word in overrides:
+        key = word.lstrip("+")
+        if "=" in word or key.startswith("~") or not key.strip():
+            continue
+        options = groups(config_dirs=config_dirs)
+        homes = [f"{group}={key}" for group, names in options.items() if key in names]
+        meant = homes or [f"{key}={'true' if key == 'dry_run' else 'VALUE'}"]
+        raise ConfigError(f"'{word[:60]}' has no value", cure=f"Write {' or '.join(meant)}")
 
 
 def normalised(overrides: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 
 from rl_bench import __version__
 from rl_bench.checks import Check, Verdict
-from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, say
+from rl_bench.command_line import EXIT_FAILED, ended, prepare_process, read_flags, say
 from rl_bench.counts import plural
 from rl_bench.plugins import plugin_checks
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="the checks as JSON, for programs")
     parser.add_argument("--version", action="version", version=f"rl_bench {__version__}")
-    args = parser.parse_args(argv)
+    args = read_flags(parser, argv)
     return ended(
         lambda: _examine(deep=args.deep, as_json=args.json),
         interrupted="nothing was changed; start again",

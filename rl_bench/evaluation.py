@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from rl_bench.checkpoint import inspect
 from rl_bench.compose import Composed, compose
-from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import (
     NAME_PATTERN,
     EndpointConfig,
@@ -31,6 +30,7 @@ from rl_bench.config import (
 from rl_bench.endpoint.served import ServedModel
 from rl_bench.errors import ConfigError, SinkError, SubmissionError
 from rl_bench.events import Evaluation
+from rl_bench.nearest import did_you_mean
 from rl_bench.option_files import groups
 from rl_bench.paths import EvaluationPaths
 from rl_bench.plan import expand

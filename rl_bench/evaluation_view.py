@@ -17,7 +17,16 @@ from rl_bench.grading_status import GradingStatus
 from rl_bench.lines import StampedLines, can_redraw, print_line, widen
 from rl_bench.paths import EvaluationPaths
 from rl_bench.run_table import Column, duration, fit, number, numbers, table_text
+from rl_bench.start_watch import ENGINE
 from rl_bench.task_view import failure_of, missing_items, score_of
+from rl_bench.waiting import SoFar
+
+_LEGEND = {
+    "n": "items",
+    "noise": "the noise floor: 95 of 100 times two gradings of one checkpoint differ by less",
+    "seconds": "of the evaluation alone, without the engine's start and its weights",
+    "failures": "items that could not be evaluated, or why there is no score",
+}
 
 
 class EvaluationProgress:
@@ -44,6 +53,8 @@ class EvaluationProgress:
         self._started = clock()
         self._since: dict[str, float] = {}
         self._counts: dict[str, str] = {}
+        self._start: SoFar | None = None
+        self._has_started = False
         self._status: Status | None = None
 
     def __enter__(self) -> Self:
@@ -66,18 +77,21 @@ class EvaluationProgress:
         self._lines.say(text)
 
     def begin(self, task: str) -> None:
-        """A grader has taken the task."""
+        """The graders are asked for the task; the first of them has yet to start its engine."""
         self._since[task] = self._clock()
         self.say(f"{task}: grading")
+        if self._start is None:
+            self._start = SoFar(ENGINE, self.say, clock=self._clock)
 
     def end(self, evaluation: Evaluation) -> None:
         """Tells a task's verdict."""
         self._open.remove(evaluation.task)
+        self._has_started = True
         told = (failure_of(evaluation), missing_items(evaluation), context_remark(evaluation))
         remarks = ", ".join(filter(None, told))
-        spent = duration(evaluation.duration_s)
+        spent = duration(self._clock() - self._since[evaluation.task])
         self.say(
-            f"{evaluation.task}: score {number(score_of(evaluation))} in {spent}"
+            f"{evaluation.task}: score {number(score_of(evaluation))} after {spent}"
             + (f" ({remarks})" if remarks else "")
         )
 
@@ -88,8 +102,11 @@ class EvaluationProgress:
             statuses: How far gradings are, as far as that is known.
         """
         self._counts = {status.task: f" ({status})" for status in statuses}
+        self._has_started |= bool(statuses)
         if self._status is not None:
             self._status.update(Text(self.line()))
+        elif self._start is not None and not self._has_started:
+            self._start.look()
         elif self._open and self._lines.is_due:
             self.say(self.line())
 
@@ -105,6 +122,7 @@ class EvaluationProgress:
         parts += [f"grading {', '.join(times)}"] if running else []
         waiting = [task for task in self._open if task not in self._since]
         parts += [f"waiting {', '.join(waiting)}"] if waiting and running else []
+        parts += [ENGINE] if running and not self._has_started else []
         return " · ".join([*parts, f"elapsed {duration(now - self._started)}"])
 
 
@@ -119,6 +137,9 @@ def show_records(
     out.print()
     out.print(table_text(columns, width=out.width), soft_wrap=True)
     out.print()
+    for heading, meaning in _LEGEND.items():
+        if any(column.heading == heading for column in columns):
+            print_line(out, f"{heading:9}  {meaning}")
     if columns[-1].heading != "metrics":
         for evaluation in evaluations:
             print_line(out, f"{evaluation.task} metrics: {_metrics(evaluation)}")

@@ -18,7 +18,6 @@ from rich.console import Console
 
 from rl_bench.command_line import EXIT_FAILED, Words, run_command, say
 from rl_bench.compose import compose, compose_paths
-from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import DataSource
 from rl_bench.data.catalogue import CATALOGUE, Dataset
 from rl_bench.data.inventory import State
@@ -26,6 +25,7 @@ from rl_bench.data.local import check_folder
 from rl_bench.data.preparation import Result, Source, check_data_folder, prepare, survey
 from rl_bench.data.progress import show_progress
 from rl_bench.errors import ConfigError
+from rl_bench.nearest import did_you_mean
 from rl_bench.prepare_view import complaint, listing, spared
 
 EVERYTHING = "all"

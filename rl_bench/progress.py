@@ -43,6 +43,7 @@ from rl_bench.run_table import (
     gain,
     gain_words,
     has_begun,
+    labels,
     number,
     numbers,
     state_words,
@@ -138,11 +139,12 @@ def changes(
 ) -> list[str]:
     """What happened between two looks, a line each: states, baselines, scores, failures."""
     lines: list[str] = []
+    names = labels(plan)
     for run in plan:
         new = after.get(run.run_id)
         if new is not None:
-            old = before.get(run.run_id)
-            lines += [f"{run.label}: {words}" for words in _run_changes(old, new)]
+            told = _run_changes(before.get(run.run_id), new, names_tasks=len(run.tasks) > 1)
+            lines += [f"{names[run.run_id]}: {words}" for words in told]
     return lines
 
 
@@ -161,12 +163,13 @@ def heartbeat(
     begun = _begun(views, plan)
     active = [run for run in plan if run.run_id in begun and not views[run.run_id].is_final]
     parts = [totals(views, plan, now=now, is_driven=is_driven)]
+    names = labels(plan)
     for run in active[:_MAX_HEARTBEAT_RUNS]:
         view = views[run.run_id]
         left = duration(view.budget_left_s(_until(view, now, is_driven=is_driven)))
         doing = _doing(view, gradings.get(run.run_id), is_driven=is_driven)
         spent = f", {usd(view.driver_use.cost_usd)}" if view.driver_use.num_calls else ""
-        parts.append(f"{run.label}: {doing}, best {number(view.best)}, {left} left{spent}")
+        parts.append(f"{names[run.run_id]}: {doing}, best {number(view.best)}, {left} left{spent}")
     if len(active) > _MAX_HEARTBEAT_RUNS:
         parts.append(f"and {len(active) - _MAX_HEARTBEAT_RUNS} more")
     return "; ".join(parts)
@@ -201,6 +204,8 @@ class Progress:
         if can_redraw(self._console):
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
+        else:
+            self.say(title(self._plan))
         return self
 
     def __exit__(
@@ -375,7 +380,7 @@ def _hidden_words(
     return f"… and {len(hidden)} more: " + ", ".join(f"{n} {s}" for s, n in counts.most_common())
 
 
-def _run_changes(old: RunView | None, new: RunView) -> list[str]:
+def _run_changes(old: RunView | None, new: RunView, *, names_tasks: bool) -> list[str]:
     if old is not None and old.attempt != new.attempt:
         old = None
     lines = []
@@ -387,7 +392,9 @@ def _run_changes(old: RunView | None, new: RunView) -> list[str]:
         lines.append(state_words(new) + (detail if new.end else ""))
     lines += agent_changes(old, new)
     for name, task in new.tasks.items():
-        lines += _task_changes((old.tasks.get(name) if old else None) or TaskView(task=name), task)
+        before = (old.tasks.get(name) if old else None) or TaskView(task=name)
+        told = _task_changes(before, task)
+        lines += [f"{name} {words}" for words in told] if names_tasks else told
     if new.num_rejected > (old.num_rejected if old else 0):
         what = plural(new.num_rejected, "request")
         lines.append(f"{what} rejected so far, the last: {new.last_rejection}")
@@ -411,16 +418,16 @@ def _last_words(view: RunView) -> str:
 def _task_changes(old: TaskView, new: TaskView) -> list[str]:
     lines = []
     if (old.baseline, old.baseline_failure) != (new.baseline, new.baseline_failure):
-        lines.append(f"{new.task} baseline {number(new.baseline)}{_baseline_remarks(new)}")
+        lines.append(f"baseline {number(new.baseline)}{_baseline_remarks(new)}")
     if old.num_graded + old.num_failed != new.num_graded + new.num_failed:
         what = f"submission {new.last_submission_id}"
         if new.last_score is None:
-            lines.append(f"{new.task} {what} has no score: {new.last_failure}")
+            lines.append(f"{what} has no score: {new.last_failure}")
         else:
             remarks = [f"best {number(new.best)}", gain_words(new)]
             remarks += [new.last_missing] if new.last_missing else []
             score = number(new.last_score)
-            lines.append(f"{new.task} {what} scored {score} ({', '.join(remarks)})")
+            lines.append(f"{what} scored {score} ({', '.join(remarks)})")
     return lines
 
 

@@ -44,12 +44,6 @@ class PlannedRun:
         """The end of the run's id, which tells it from every other; its label is in the columns."""
         return self.run_id.rsplit("-", 1)[-1]
 
-    @property
-    def label(self) -> str:
-        """The run in words, as plain lines name it."""
-        tasks = "+".join(self.tasks)
-        return f"{self.agent}/{self.driver} {self.mode} {tasks} seed {self.seed}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -116,6 +110,27 @@ def title(plan: Sequence[PlannedRun]) -> str:
         if len(set(values)) == 1:
             parts.append(f"{heading} {values[0]}")
     return " · ".join(parts)
+
+
+def labels(plan: Sequence[PlannedRun]) -> dict[str, str]:
+    """Each run in few words, by its id, as plain lines name it: its task, and what tells it apart.
+
+    What all runs share stands in the `title`.
+    """
+    names = {}
+    shared = {key for key, values in _identity(plan).items() if len(set(values)) == 1}
+    for run in plan:
+        task = run.tasks[0] if len(run.tasks) == 1 else plural(len(run.tasks), "task")
+        words = {
+            "agent": run.agent,
+            "driver": run.driver,
+            "mode": run.mode,
+            "task": task,
+            "model": run.model,
+            "seed": f"seed {run.seed}",
+        }
+        names[run.run_id] = " ".join(words[key] for key in words if key not in shared)
+    return names
 
 
 def varying_columns(plan: Sequence[PlannedRun], rows: Sequence[PlannedRun | None]) -> list[Column]:

@@ -60,20 +60,25 @@ EXIT_INCOMPLETE = 1
 _UNCHANGED = "*"
 
 _LEGEND = {
+    "end": "how the agent's session ended, whatever its score",
     "base": "the base model's score, before the agent starts",
     "first": "the score of the first valid submission that has one",
     "best": "the highest score of a valid submission",
     "gain": "best less base, in points",
     "noise": "the noise floor: 95 of 100 times two gradings of one checkpoint differ by less",
+    "subs": "submissions that were accepted",
+    "failed": "of them, those without a score",
     "tokens": "of the driver, in and out",
     "cost": "of the driver's calls, by its prices",
     "revs": "revisions of the agent's code",
-    "used": "of the agent's budget",
+    "used": "of the agent's budget, minutes and seconds",
+    "duration": "of the whole run, its baseline and what it waited for included",
     _UNCHANGED: "the best is the base model itself, submitted unchanged",
     WITHIN_NOISE: "the gain is within the noise floor: it may be chance",
     INVALID: "a rule was broken: the score is kept, and counts for nothing",
     AT_LEAST: "at least: some calls told no tokens",
     "–": "no score, or no cost told, which is not 0",
+    "completed": "the agent ended by itself",
     "timed_out": "the budget or the driver's cap was used up, a normal end",
 }
 TABLES = (

@@ -13,13 +13,20 @@ is valid, whatever preflight says); 1 some did not; 2 bad input, nothing started
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
 
 from rl_bench.checks import Verdict
 from rl_bench.command_line import Words, run_command, say
+from rl_bench.errors import ConfigError
 from rl_bench.option_files import default_options, first_comments, groups
+
+if TYPE_CHECKING:
+    from rl_bench.config import RunSpec
+    from rl_bench.paths import SweepPaths
 
 _ABOUT = """\
 Runs a sweep: agents that post-train a base model against a grading API, in parallel, each within
@@ -62,7 +69,7 @@ environment variables:
 exit codes:
   0    every run finished without an infrastructure failure; a dry run: the plan is valid
   1    some runs did not, or the sweep broke off
-  2    bad input or something is missing; nothing was started
+  2    bad input, nothing was named, or something is missing; nothing was started
   130  interrupted; the same command keeps what has finished and starts the others again
 """
 _DESCRIBED = ("experiment", "agent", "budget")
@@ -98,6 +105,7 @@ def _start(words: Words) -> int:
     from rl_bench.sweep_claim import claim_sweep
     from rl_bench.waiting import told_while
 
+    _check_names_something(words)
     composed = compose(words.overrides, config_dirs=words.config_dirs)
     experiment = composed.experiment
     plan = expand(experiment)
@@ -115,7 +123,33 @@ def _start(words: Words) -> int:
     from actors.sweep_driver import run_sweep
 
     with claim_sweep(paths, experiment=experiment, plan=plan):
+        for line in _first_words(plan, paths):
+            say(line, to_stderr=True)
         return run_sweep(experiment, plan, paths)
+
+
+def _check_names_something(words: Words) -> None:
+    """Refuses to start hours of work that nobody named."""
+    if not words.overrides:
+        experiments = ", ".join(groups(config_dirs=words.config_dirs)["experiment"])
+        raise ConfigError(
+            "nothing is named to run",
+            cure=f"Write +experiment=NAME: {experiments}; or options, such as agent=noop "
+            "task=gsm8k_mini. dry_run=true alone shows what is taken when nothing is named; "
+            "--help tells all",
+        )
+
+
+def _first_words(plan: Sequence["RunSpec"], paths: "SweepPaths") -> Iterator[str]:
+    """What is about to start, where its results go, and how to look at them meanwhile."""
+    from rl_bench.counts import plural
+    from rl_bench.run_table import duration
+    from rl_bench.summary import interpreter
+
+    budget = duration(plan[0].budget.wall_clock_s)
+    runs = f"{plural(len(plan), 'run')}, budget {budget} each"
+    yield f"sweep {paths.root.name}: {runs}; results go to {paths.root}"
+    yield f"to watch it from elsewhere: {interpreter()} -m analysis.watch {quote(str(paths.root))}"
 
 
 def _help_text(config_dirs: Sequence[Path]) -> str:

@@ -1,12 +1,14 @@
 """Shared fixtures: one Ray for the whole session, and the real data when they are there."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from actors.ray_runtime import ray_runtime, set_environment
+from envs.plugins import plugin_entries
 from rl_bench.config import ClusterConfig
 
 LOCAL = ClusterConfig(name="test", num_cpus=2)
@@ -32,3 +34,18 @@ def ray_session() -> Iterator[None]:
     """A Ray of two CPUs on this machine, as a sweep starts it."""
     with ray_runtime(LOCAL):
         yield
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on Python's path; what is imported from it is forgotten."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    plugin_entries.cache_clear()
+    before = set(sys.modules)
+    yield folder
+    plugin_entries.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]

@@ -1,6 +1,5 @@
 """Whether an agent could be started, as far as its config and this machine tell."""
 
-import difflib
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from rl_bench.agents.launch import PLACEHOLDERS, is_replay
 from rl_bench.agents.program import check_program, reported_version
 from rl_bench.checks import Check, Verdict, attempt, failed, warning
 from rl_bench.config import AgentConfig
+from rl_bench.nearest import nearest
 from rl_bench.plugins import find_program
 
 INTERPRETERS = ("bash", "sh", "dash", "zsh", "python", "{python}")
@@ -54,9 +54,9 @@ def near_misses(agent: AgentConfig) -> list[str]:
         if braced in {f"{{{known}}}" for known in PLACEHOLDERS}:
             continue
         plain = word.lower().replace("-", "_")
-        close = difflib.get_close_matches(plain, PLACEHOLDERS, n=1, cutoff=CLOSE)
-        if close:
-            found.append(f"{braced} is no placeholder: did you mean {{{close[0]}}}?")
+        meant = nearest(plain, PLACEHOLDERS, close=CLOSE)
+        if meant:
+            found.append(f"{braced} is no placeholder: did you mean {{{meant}}}?")
     return found
 
 

@@ -19,9 +19,9 @@ from rl_bench.agents.program import (
 )
 from rl_bench.command_line import EXIT_FAILED, Words, complain, say
 from rl_bench.compose import compose_agent, compose_paths
-from rl_bench.compose_errors import did_you_mean
 from rl_bench.config import AgentConfig
 from rl_bench.errors import ConfigError, InstallError, PreflightError
+from rl_bench.nearest import did_you_mean
 from rl_bench.option_files import groups
 
 EVERY = "all"

@@ -21,7 +21,7 @@ from rl_bench import __version__
 from rl_bench.audit.recorded import AuditRecord, RecordedSweep
 from rl_bench.audit.references import check_references
 from rl_bench.audit.rules import RULES_VERSION
-from rl_bench.command_line import ended, prepare_process, say
+from rl_bench.command_line import check_no_flags, ended, prepare_process, say
 from rl_bench.compose import compose
 from rl_bench.counts import plural
 from rl_bench.errors import ConfigError
@@ -92,6 +92,7 @@ def _run(argv: Sequence[str]) -> int:
     if args.help:
         say(_HELP)
         return 0
+    check_no_flags(words, parser)
     sweep = _sweep(words, config_dirs=args.config_dir)
     records = _judge(sweep, sweep.chosen(args.run))
     path = sweep.keep(records)
@@ -117,9 +118,6 @@ def _judge(sweep: RecordedSweep, run_ids: Sequence[str]) -> list[AuditRecord]:
 
 
 def _sweep(words: Sequence[str], *, config_dirs: Sequence[Path]) -> RecordedSweep:
-    flags = [word for word in words if word.startswith("-")]
-    if flags:
-        raise ConfigError(f"unknown flag '{flags[0]}'", cure="Flags: --run ID, --config-dir DIR")
     folders = [word for word in words if "=" not in word or Path(word).is_dir()]
     overrides = [word for word in words if word not in folders]
     if len(folders) != 1:

@@ -30,6 +30,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rl_bench.command_line import read_flags
 from rl_bench.config import Api
 from rl_bench.drivers.dialects.base import JSON, Exchange, Json, MalformedError, Stamp
 from rl_bench.drivers.dialects.routing import Wanted, route
@@ -258,11 +259,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rl_bench.drivers.scripted",
         description="A stand-in for a language model: plays a session to any CLI.",
+        allow_abbrev=False,
     )
     names = ", ".join(session_names())
     parser.add_argument("--session", default="improve", help=f"{names}, or a YAML file")
     parser.add_argument("--port", type=_port, default=0, help="a free one by default")
-    given = parser.parse_args(arguments)
+    given = read_flags(parser, arguments)
     try:
         session = load_session(given.session)
         driver = ScriptedDriver(session, port=given.port, on_served=_show)

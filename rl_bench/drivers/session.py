@@ -16,7 +16,6 @@ Commands go through CLIs that differ: Gemini CLI refuses `$(...)`, backticks and
 in a command, files that are written included, and OpenHands takes one command line a call.
 """
 
-import difflib
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from pydantic_core import ErrorDetails
 
 from rl_bench.config import MAX_SECONDS, Frozen
 from rl_bench.errors import ConfigError
+from rl_bench.nearest import nearest
 
 SESSIONS = Path(__file__).with_name("sessions")
 STEP_LIMIT_S = 600.0
@@ -203,8 +203,8 @@ def _in_words(problem: ErrorDetails) -> tuple[str, str]:
     said = _WORDS.get(problem["type"])
     if problem["type"] == "extra_forbidden":
         known = _keys_beside(problem["loc"])
-        close = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.5)
-        advice = f"Did you mean {close[0]}? " if close else f"Known are {', '.join(known)}; "
+        meant = nearest(str(problem["loc"][-1]), known)
+        advice = f"Did you mean {meant}? " if meant else f"Known are {', '.join(known)}; "
         return f"{where}: unknown key", advice
     if said is None:
         said = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -204,6 +204,6 @@ def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
         began = time.monotonic()
         assert process.wait(30) == 0
         assert time.monotonic() - began < 30
-    assert "words submission 1 scored 61.5 (best 61.5, gain +11.5)" in rest
+    assert "words: submission 1 scored 61.5 (best 61.5, gain +11.5)" in rest
     assert "1/1 run finished" in rest
     assert "best less base, in points" in rest

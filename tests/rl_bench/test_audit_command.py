@@ -123,6 +123,7 @@ def test_one_run(sweep: Path) -> None:
         (["{sweep}", "--run", ""], "fits 2 runs"),
         (["{sweep}", "task=gsm8k"], "changes no audit"),
         (["{sweep}", "--fast"], "unknown flag"),
+        (["{sweep}", "--hep"], "did you mean --help?"),
         (["{sweep}", "audit=none"], "none"),
         (["{sweep}", "audit.references.instruct=/nowhere"], "is no folder"),
         (["{sweep}", "audit=judged", "audit.judge.key_variable=NO_SUCH_KEY"], "NO_SUCH_KEY"),

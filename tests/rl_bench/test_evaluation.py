@@ -276,11 +276,11 @@ def test_long_work_shows_what_is_graded(times: dict[str, float]) -> None:
     clock: Callable[[], float] = lambda: times["now"]  # noqa: E731  named for its type
     with EvaluationProgress(["a", "b", "c"], console=Console(file=out), clock=clock) as progress:
         progress.begin("a")
-        times["now"] = 129.0
+        times["now"] = 105.0
         progress.tick()
-        times["now"] = 131.0
+        times["now"] = 136.0
         progress.tick([GradingStatus(run_id="x/a", task="a", phase=Phase.LOADING)])
-        times["now"] = 162.0
+        times["now"] = 167.0
         count = GradingStatus(run_id="x/a", task="a", phase=Phase.JUDGING, done=310, total=805)
         progress.tick([count])
         progress.end(make_evaluation(40.0, task="a"))
@@ -289,11 +289,12 @@ def test_long_work_shows_what_is_graded(times: dict[str, float]) -> None:
     told = [line[21:] for line in out.getvalue().splitlines()]
     assert told == [
         "a: grading",
-        "0 of 3 tasks done · grading a 0:31 (loading) · waiting b, c · elapsed 0:31",
-        "0 of 3 tasks done · grading a 1:02 (judging 310 of 805) · waiting b, c · elapsed 1:02",
-        "a: score 40.0 in 0:02 (1 of 3 env_error)",
+        "waiting for a grader and its engine: 5 s so far",
+        "0 of 3 tasks done · grading a 0:36 (loading) · waiting b, c · elapsed 0:36",
+        "0 of 3 tasks done · grading a 1:07 (judging 310 of 805) · waiting b, c · elapsed 1:07",
+        "a: score 40.0 after 1:07 (1 of 3 env_error)",
         "b: grading",
-        "b: score – in 0:02 (it broke, 1 of 3 env_error)",
+        "b: score – after 0:00 (it broke, 1 of 3 env_error)",
     ]
 
 

@@ -126,10 +126,10 @@ def test_changes_tell_each_thing_once(story: MakeStory) -> None:
     run = story("abcdefgh1").start().baseline(5.0)
     plan = planned({run.run_id: run.spec})
     first = {run.run_id: fold_all(run.run_id, run.entries)}
-    label = "reference/none sft_only alfworld seed 0: "
+    label = "alfworld: "
     assert changes({}, first, plan) == [
         label + "running",
-        label + "alfworld baseline 5.0 (1 of 3 env_error)",
+        label + "baseline 5.0 (1 of 3 env_error)",
     ]
     assert changes(first, first, plan) == []
     run.submit(1, 20.0).reject().warn("disk is filling").finish(RunEnd.TIMED_OUT, detail="why")
@@ -137,11 +137,28 @@ def test_changes_tell_each_thing_once(story: MakeStory) -> None:
     told = changes(first, second, plan)
     assert told[:4] == [
         label + "timed_out (why)",
-        label + "alfworld submission 1 scored 20.0 (best 20.0, gain +15.0, 1 of 3 env_error)",
+        label + "submission 1 scored 20.0 (best 20.0, gain +15.0, 1 of 3 env_error)",
         label + "1 request rejected so far, the last: adapter_only: m",
         label + "warning: disk is filling",
     ]
     assert told[4].startswith(label + "baseline 5.0, best 20.0, gain +15.0, 1 submission, ")
+
+
+def test_lines_name_a_task_once_and_only_what_tells_runs_apart(story: MakeStory) -> None:
+    runs = [story(f"r{n}", seed=n).start().baseline(5.0) for n in range(2)]
+    several = story("m", tasks=("alfworld", "gsm8k")).start().baseline(1.0, 2.0)
+    after = {run.run_id: fold_all(run.run_id, run.entries) for run in (*runs, several)}
+    assert changes({}, after, planned({run.run_id: run.spec for run in runs})) == [
+        "alfworld seed 0: running",
+        "alfworld seed 0: baseline 5.0 (1 of 3 env_error)",
+        "alfworld seed 1: running",
+        "alfworld seed 1: baseline 5.0 (1 of 3 env_error)",
+    ]
+    assert changes({}, after, planned({"m": several.spec})) == [
+        "2 tasks: running",
+        "2 tasks: alfworld baseline 1.0 (1 of 3 env_error)",
+        "2 tasks: gsm8k baseline 2.0 (1 of 3 env_error)",
+    ]
 
 
 def test_changes_tell_the_noise_where_it_was_measured(story: MakeStory) -> None:
@@ -176,9 +193,12 @@ def test_without_a_terminal_lines_are_plain_and_stamped(story: MakeStory) -> Non
         for _ in range(3):
             progress.update({"r": fold_all("r", run.entries)})
     lines = out.getvalue().splitlines()
-    assert len(lines) == 3
-    assert "0/1 run finished" in lines[0]
-    assert lines[1].endswith("running")
+    assert len(lines) == 4
+    assert lines[0].endswith(
+        "1 run · agent reference · driver none · mode sft_only · model tiny · seed 0"
+    )
+    assert "0/1 run finished" in lines[1]
+    assert lines[2].endswith("alfworld: running")
     assert all(line[10] == "T" and line[19:21] == "Z " for line in lines)
     assert "\x1b" not in out.getvalue()
 
@@ -192,9 +212,9 @@ def test_a_resume_tells_only_what_is_new(story: MakeStory) -> None:
     with Progress(plan, console=Console(file=out), known=before) as progress:
         progress.say("2 runs")
         progress.update({**before, "new": fold_all("new", fresh.entries)})
-    told = [line[21:] for line in out.getvalue().splitlines()]
+    told = [line[21:] for line in out.getvalue().splitlines()][1:]
     assert told[0] == "2 runs"
-    assert told[1] == "reference/none sft_only alfworld seed 1: baseline"
+    assert told[1] == "alfworld seed 1: baseline"
     assert told[2].startswith("1/2 runs finished")
     assert len(told) == 3
 
@@ -295,7 +315,7 @@ def test_a_quiet_time_off_a_terminal_has_a_heartbeat(story: MakeStory) -> None:
     told = out.getvalue().splitlines()[num_before:]
     assert len(told) == 1
     assert "0/6 runs finished · 6 active" in told[0]
-    label = "reference/none sft_only alfworld seed 3: running, best 20.0, "
+    label = "alfworld seed 3: running, best 20.0, "
     assert re.search(re.escape(label) + r"\d+:\d\d left; and 2 more$", told[0])
     assert "seed 1: running, grading 7/134, best 20.0, " in told[0]
     assert "seed 4" not in told[0]

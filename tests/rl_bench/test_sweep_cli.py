@@ -101,6 +101,8 @@ def test_help_marks_what_is_taken_when_nothing_is_named(
         (["agent=cladue"], "agent 'cladue' does not exist"),
         (["budget.wall_clock_s=0"], "budget.wall_clock_s"),
         (["--foo"], "unknown flag '--foo'"),
+        (["--hlp"], "did you mean --help?"),
+        (["--confg-dir=x"], "did you mean --config-dir?"),
         (["--dry-run"], "Overrides have no dashes: dry_run=true"),
         (["agent=codex"], "codex speaks openai"),
         (["task=webshop", "agent=noop"], "task webshop"),
@@ -128,6 +130,37 @@ def test_bad_input_exits_with_2_and_starts_nothing(
     assert all(line.startswith("error: ") for line in err.splitlines())
     assert said in err
     assert not (folder / "results").exists()
+
+
+def test_nothing_named_starts_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep.main([]) == 2
+    assert sweep.main(["--config-dir", str(folder)]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("error: nothing is named to run. Write +experiment=NAME: ") == 2
+    assert "quickstart" in err
+    assert not (folder / "results").exists()
+
+
+def test_a_start_tells_what_it_is_and_where_its_results_go(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object) -> int:
+        told.append(capsys.readouterr().err)
+        return 0
+
+    told: list[str] = []
+    monkeypatch.setattr("actors.sweep_driver.run_sweep", started)
+    words = ["agent=noop", "task=gsm8k_mini", "sandbox=none", "sweep.seeds=[0,1]", "sweep.name=a"]
+
+    assert sweep.main([*words, "budget.wall_clock_s=90"]) == 0
+
+    first, second = told[0].splitlines()[-2:]
+    root = folder / "results" / "a"
+    assert first == f"sweep a: 2 runs, budget 1:30 each; results go to {root}"
+    assert second.startswith("to watch it from elsewhere: ")
+    assert second.endswith(f" -m analysis.watch {root}")
 
 
 def test_a_user_sees_no_traceback(folder: Path) -> None:
