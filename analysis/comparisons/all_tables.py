@@ -20,6 +20,7 @@ from analysis.comparisons.stack_tables import (
     pairs_table,
     stack_table,
 )
+from analysis.comparisons.words import of_group
 from analysis.tables import Table
 
 
@@ -27,7 +28,9 @@ def all_tables(comparison: Comparison) -> list[Table]:
     """Every table that has rows, the most asked for first."""
     tables: list[Table] = []
     for model, mode in comparison.groups:
-        tables += [stack_table(comparison, model, mode, panel) for panel in ("score", "gain")]
+        has_gain = of_group(comparison.cells, model, mode)["gain"].count() > 0
+        tables.append(stack_table(comparison, model, mode, "score"))
+        tables += [stack_table(comparison, model, mode, "gain")] if has_gain else []
     for model in comparison.modes["model"].unique().sort():
         tables += [modes_table(comparison, model), mode_spread_table(comparison, model)]
     tables += [

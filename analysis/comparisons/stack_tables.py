@@ -87,11 +87,18 @@ def _base_row(
         num = int(of_task["num_scored"].sum())
         weighted = of_task.select(pl.col("baseline").dot("num_scored")).item()
         row.append(
-            Cell(value=weighted / num, detail=f"n={num}") if num else Cell(detail="not graded")
+            Cell(value=weighted / num, detail=f"n={num}")
+            if num
+            else Cell(detail=_no_base(cells, task))
         )
         if task in beside:
             row.append(Cell(value=bases.get(task)))
     return tuple(row)
+
+
+def _no_base(cells: pl.DataFrame, task: str) -> str:
+    is_scored = cells.filter(pl.col("task") == task)["num_scored"].sum() > 0
+    return "not graded" if is_scored else "no scored run"
 
 
 def _stack_cell(found: dict[str, object] | None, panel: Panel, best: object) -> Cell:

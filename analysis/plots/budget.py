@@ -10,6 +10,9 @@ from analysis.plots.style import Palette, Plot, Theme, legend_height, title
 from analysis.plots.words import points
 from rl_bench.counts import plural
 
+SHORT_H = 1.0
+"""Budgets below it are drawn in minutes."""
+
 
 def trajectories(
     comparison: Comparison, palette: Palette, model: str, mode: str, task: str
@@ -94,15 +97,16 @@ def budget_curves(comparison: Comparison, palette: Palette, model: str, mode: st
         for stack in stacks
     }
     longest = max(float(series["hours"][-1]) for series in by_stack.values())
+    unit, parts = ("hours", 1) if longest >= SHORT_H else ("minutes", 60)
+    cuts = [hour for hour in HOURS if hour <= longest]
 
     def draw(figure: Figure, theme: Theme) -> None:
         axes = figure.subplots()
-        for hour in HOURS:
-            if hour <= longest:
-                axes.axvline(hour, color=theme.faint, linewidth=1.2)
+        for hour in cuts:
+            axes.axvline(hour * parts, color=theme.faint, linewidth=1.2)
         for stack, series in by_stack.items():
             axes.plot(
-                series["hours"].to_numpy(),
+                series["hours"].to_numpy() * parts,
                 series["kept_gain"].to_numpy(),
                 drawstyle="steps-post",
                 color=palette.color(stack, theme),
@@ -111,14 +115,18 @@ def budget_curves(comparison: Comparison, palette: Palette, model: str, mode: st
                 markevery=8,
                 linewidth=1.8 if palette.is_named(stack) else 0.7,
             )
-        cuts = [hour for hour in HOURS if hour <= longest]
         if cuts:
-            axes.set_xticks(cuts, [f"{hour:g}" for hour in cuts])
+            places = [hour * parts for hour in cuts]
+            axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.grid(visible=False, axis="x")
-        axes.set_xlim(0, longest)
-        axes.set_xlabel("Budget used (hours)")
+        axes.set_xlim(0, longest * parts)
+        axes.set_xlabel(f"Budget used ({unit})")
         axes.set_ylabel("Mean gain over tasks (points)")
-        title(figure, f"Score against budget: {model}, {mode}", "best so far; lines: cuts")
+        title(
+            figure,
+            f"Score against budget: {model}, {mode}",
+            "best so far" + "; lines: cuts" * bool(cuts),
+        )
         palette.legend(figure, theme, stacks)
 
     ends = {stack: float(series["kept_gain"][-1]) for stack, series in by_stack.items()}
@@ -131,7 +139,7 @@ def budget_curves(comparison: Comparison, palette: Palette, model: str, mode: st
         name=slug("budget", model, mode),
         title=f"Score against budget: {model}, mode {mode}",
         alt=(
-            f"Mean gain over tasks against hours of budget of {plural(len(stacks), 'stack')}, "
+            f"Mean gain over tasks against {unit} of budget of {plural(len(stacks), 'stack')}, "
             f"{model}, mode {mode}. {best} ends highest at {points(ends[best])}, having "
             f"{points(halves[best])} at half the budget."
         ),

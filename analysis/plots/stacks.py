@@ -1,4 +1,7 @@
-"""Plots of stacks: gains by task, intervals, static against interactive, cost, driver use."""
+"""Plots of stacks: gains by task, intervals, static against interactive, cost, driver use.
+
+What would be a single point is no plot: tables and the overview's headlines have its figure.
+"""
 
 from collections.abc import Sequence
 
@@ -21,9 +24,9 @@ MAX_DOTS = 200
 
 
 def gains_heatmap(comparison: Comparison, model: str, mode: str) -> Plot | None:
-    """Stacks x tasks, coloured by gain in points; None without a gain."""
+    """Stacks x tasks, coloured by gain in points; None without two gains."""
     cells = of_group(comparison.cells, model, mode)
-    if not cells["gain"].count():
+    if cells["gain"].count() < 2:
         return None
     tasks = task_sort(cells["task"].unique().to_list())
     stacks = _by_gain(cells)
@@ -69,11 +72,14 @@ def gains_heatmap(comparison: Comparison, model: str, mode: str) -> Plot | None:
 
 
 def dots(comparison: Comparison, palette: Palette, model: str, mode: str, task: str) -> Plot | None:
-    """A task's gains by stack: each run, the interval over items and the one over seeds."""
+    """A task's gains by stack: each run, the interval over items and the one over seeds.
+
+    None unless there are two gains, or one with an interval.
+    """
     cells = of_group(comparison.cells, model, mode).filter(
         (pl.col("task") == task) & pl.col("gain").is_not_null()
     )
-    if cells.is_empty():
+    if cells["num_gains"].sum() < 2 and not cells["gain_item_low"].count():
         return None
     cells = cells.sort("gain", "stack")
     runs = of_group(comparison.runs, model, mode).filter(
@@ -130,9 +136,9 @@ def dots(comparison: Comparison, palette: Palette, model: str, mode: str, task: 
 def static_against_interactive(
     comparison: Comparison, palette: Palette, model: str, mode: str
 ) -> Plot | None:
-    """Each stack's mean gain on static against its mean gain on interactive tasks."""
+    """Each stack's mean gain on static against its mean one on interactive tasks; of two stacks."""
     found = of_group(comparison.static_interactive, model, mode)
-    if found.is_empty():
+    if len(found) < 2:
         return None
     rows = found.to_dicts()
     stacks = found["stack"].to_list()
@@ -174,11 +180,11 @@ def static_against_interactive(
 def score_against_cost(
     comparison: Comparison, palette: Palette, model: str, mode: str
 ) -> Plot | None:
-    """Mean gain against mean cost a run: a point a stack and task."""
+    """Mean gain against mean cost a run: a point a stack and task; None without two."""
     found = of_group(comparison.costs, model, mode).filter(
         (pl.col("num_priced") > 0) & (pl.col("cost_usd") > 0)
     )
-    if found.is_empty():
+    if len(found) < 2:
         return None
     rows = found.sort("cost_usd", "stack", "task").to_dicts()
     stacks = found["stack"].unique().sort().to_list()
@@ -226,9 +232,9 @@ def score_against_cost(
 
 
 def usage(comparison: Comparison, palette: Palette, model: str, mode: str) -> Plot | None:
-    """The driver's tokens and cost in each hour of the run's clock, by stack."""
+    """The driver's tokens and cost in each hour of the run's clock, by stack; of two points."""
     found = of_group(comparison.usage, model, mode)
-    if found.is_empty():
+    if len(found) < 2:
         return None
     stacks = found["stack"].unique().sort().to_list()
     by_stack = {

@@ -223,8 +223,30 @@ def test_degenerate_sweeps_draw_what_there_is(tmp_path: Path, runs: list[Run]) -
         assert "gains" not in names
         assert "trajectories" in names
     else:
-        assert {"gains", "dots", "trajectories", "budget"} <= names
+        assert names == {"trajectories", "budget"}
     save_all(plots, tmp_path, formats=("svg",), themes=("dark",))
+
+
+def test_what_would_be_a_single_point_is_no_plot(tmp_path: Path) -> None:
+    calls = [(0.5, 100, 1.0)]
+    one = Run(name="a", scores=[60.0], used_h=0.9, calls=calls)
+    alone = compare(load([write(tmp_path / "one", [one])]))
+    assert {plot.name.split("-")[0] for plot in all_plots(alone)} == {"trajectories", "budget"}
+    other = Run(name="b", agent="b", scores=[70.0], used_h=0.9, calls=calls)
+    both = compare(load([write(tmp_path / "two", [one, other])]))
+    names = {plot.name.split("-")[0] for plot in all_plots(both)}
+    assert {"gains", "dots", "cost", "usage"} <= names
+
+
+def test_a_short_budget_is_drawn_in_minutes(tmp_path: Path) -> None:
+    for hours, unit, cuts in ((0.5, "minutes", False), (12.0, "hours", True)):
+        runs = [Run(name="a", scores=[60.0], hours=[0.1], budget_h=hours)]
+        comparison = compare(load([write(tmp_path / unit, runs)]))
+        (plot,) = (plot for plot in all_plots(comparison) if plot.name.startswith("budget"))
+        (path,) = save(plot, tmp_path, formats=("svg",), themes=("light",))
+        text = path.read_text(encoding="utf-8")
+        assert f"Budget used ({unit})" in text
+        assert ("lines: cuts" in text) == cuts
 
 
 def test_words() -> None:
