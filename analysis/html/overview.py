@@ -12,6 +12,7 @@ from analysis.comparisons.compare import Comparison
 from analysis.html.words import count, number, signed, usd
 from analysis.results import Results
 from analysis.tables import Table
+from rl_bench.counts import plural
 
 _PAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,180}")
 _PARTS: Sequence[tuple[str, str, tuple[str, ...], int]] = (
@@ -134,6 +135,7 @@ def _rows(
     results: Results, routes: Mapping[tuple[str, str], str], paged: Collection[str]
 ) -> Iterable[Row]:
     reasons = _breaches(results)
+    failures = _failures(results)
     wanted = results.runs.drop("spec", "tasks", "baseline_scores", "mode_methods")
     for row in wanted.iter_rows(named=True):
         run_id = str(row["run_id"])
@@ -143,7 +145,10 @@ def _rows(
             "digest": _short(run_id, Path(row["folder"]).name),
             "stack": f"{row['agent']}/{row['driver']}",
             "route": routes.get((run_id, str(row["task"])), ""),
-            "why": row["end_detail"] or reasons.get(run_id, "") or row["baseline_failure"],
+            "why": row["end_detail"]
+            or reasons.get(run_id, "")
+            or row["baseline_failure"]
+            or _unscored(row, failures.get((run_id, str(row["task"])), "")),
         }
 
 
@@ -162,6 +167,24 @@ def _breaches(results: Results) -> dict[str, str]:
         .agg(pl.first("summary"))
     )
     return dict(found.iter_rows())
+
+
+def _failures(results: Results) -> dict[tuple[str, str], str]:
+    """By run and task: why its last submission without a score has none."""
+    failed = results.submissions.filter(pl.col("failure") != "")
+    found = failed.group_by("run_id", "task").agg(pl.last("failure"))
+    return {(run_id, task): failure for run_id, task, failure in found.iter_rows()}
+
+
+def _unscored(row: Row, failure: str) -> str:
+    """Why a run that is over and counts has no valid score; empty for others."""
+    if not row["counts"] or row["best_score"] is not None:
+        return ""
+    num = int(str(row["num_submissions"]))
+    if not num:
+        return "nothing was submitted"
+    last = f"; the last failure: {failure}" if failure else ""
+    return f"{plural(num, 'submission')}, none with a valid score{last}"
 
 
 def _apart(rows: Sequence[Row]) -> Iterable[tuple[str, tuple[Row, ...]]]:
@@ -213,8 +236,24 @@ def _headlines(comparison: Comparison) -> Iterable[str]:
         yield (
             f"{model}, mode {mode}: the largest mean gain is {signed(best['gain'])} points, of "
             f"{best['stack']} on {best['task']}, from {number(best['baseline'])} to "
-            f"{number(best['score'])} (n={best['num_scored']}){noise}."
+            f"{number(best['score'])} (n={best['num_scored']}){noise}.{_doubt(comparison, best)}"
         )
+
+
+def _doubt(comparison: Comparison, cell: Row) -> str:
+    """How many of a cell's scored runs the audit suspects, in a sentence."""
+    keys = ("model", "mode", "agent", "driver", "task")
+    num = comparison.runs.filter(
+        *(pl.col(key) == cell[key] for key in keys),
+        pl.col("standing") == "scored",
+        pl.col("mode_verdict") == "suspect",
+    ).height
+    if not num:
+        return ""
+    which = (
+        "the run kept to its" if cell["num_scored"] == 1 else f"{num} of these runs kept to their"
+    )
+    return f" The audit doubts that {which} mode (suspect)."
 
 
 def _parts(tables: Sequence[Table]) -> Iterable[Part]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis.html.facts import run_facts, score_facts
 from analysis.html.rows import ROWS
 from analysis.html.words import FILTERS, printable
 from rl_bench.whole_file import write_whole
@@ -35,6 +36,7 @@ def environment() -> Environment:
     )
     made.filters.update(FILTERS)
     made.filters.update(ROWS)
+    made.filters.update(run_facts=run_facts, score_facts=score_facts)
     return made
 
 

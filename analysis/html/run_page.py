@@ -21,6 +21,7 @@ from analysis.html.timeline import Timeline, timeline
 from analysis.html.words import cut
 from analysis.narrative import Narrative
 from analysis.run_tables import Row, RunRows, run_rows
+from rl_bench.agent_records import MODE_RULE
 
 TABLES: Mapping[str, Sequence[str]] = {
     "submissions": (
@@ -58,18 +59,10 @@ _SUMS = ("input_tokens", "output_tokens", "cached_tokens", "cost_usd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A finding and where it was seen."""
+    """A finding, or the judgement of the mode, and where it was seen."""
 
     row: Row
     evidence: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A heading and a value; ``value`` may be text or a number that is shown already."""
-
-    name: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +72,7 @@ class RunPage:
     Attributes:
         rows: The run's rows of table ``runs``, one a task; what is the run's is in each.
         calls: The latest driver calls; ``hours``: all of them by hour; ``models``: by model.
+        verdicts: The audit's judgement of the mode, one if there is any; ``findings``: all else.
         settings: The spec as JSON, values of environment variables left out.
         folder: The run's own.
     """
@@ -93,6 +87,7 @@ class RunPage:
     num_calls: int
     hours: tuple[Row, ...]
     models: tuple[Row, ...]
+    verdicts: tuple[Finding, ...]
     findings: tuple[Finding, ...]
     settings: str
     folder: Path
@@ -135,6 +130,7 @@ def run_page(
     submissions = sorted(tables["submissions"], key=itemgetter("submission_id", "task"))
     calls = sorted(tables["driver_calls"], key=itemgetter("call"))
     revisions = tables["revisions"]
+    verdicts, findings = _judged(tables["findings"])
     return RunPage(
         rows=tuple(rows),
         curves=tuple(_curves(rows, submissions)),
@@ -146,7 +142,8 @@ def run_page(
         num_calls=len(calls),
         hours=tuple(_spent(calls, "hour", lambda call: int(call["budget_used_s"] // HOUR_S))),
         models=tuple(_spent(calls, "model", itemgetter("model"))),
-        findings=tuple(_findings(tables["findings"])),
+        verdicts=tuple(verdicts),
+        findings=tuple(findings),
         settings=_settings(str(run["spec"])),
         folder=folder.resolve(),
     )
@@ -196,10 +193,13 @@ def _sums(calls: Sequence[Row]) -> Row:
     }
 
 
-def _findings(findings: Sequence[Row]) -> list[Finding]:
+def _judged(rows: Sequence[Row]) -> tuple[list[Finding], list[Finding]]:
+    """The judgement of the mode, which is no finding, and the findings, the worst first."""
     rank = {"breach": 0, "warning": 1, "info": 2}
-    found = [Finding(row=row, evidence=tuple(_evidence(row["evidence"]))) for row in findings]
-    return sorted(found, key=lambda each: rank.get(str(each.row["severity"]), 3))
+    found = [Finding(row=row, evidence=tuple(_evidence(row["evidence"]))) for row in rows]
+    found.sort(key=lambda each: rank.get(str(each.row["severity"]), 3))
+    verdicts = [each for each in found if each.row["rule"] == MODE_RULE]
+    return verdicts, [each for each in found if each.row["rule"] != MODE_RULE]
 
 
 def _evidence(text: str) -> list[Row]:

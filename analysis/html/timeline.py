@@ -13,6 +13,7 @@ from datetime import datetime
 
 from analysis.html.words import clock, count, cut, duration, first_line, number, size
 from analysis.run_tables import Row, RunRows
+from rl_bench.agent_records import MODE_RULE
 from rl_bench.counts import plural
 
 MAX_MOMENTS = 1_500
@@ -32,6 +33,7 @@ KINDS: Mapping[str, str] = {
     "submission": "Submission",
     "score": "Score",
     "trouble": "Trouble",
+    "verdict": "Verdict",
     "finding": "Finding",
 }
 """Of moments, and what they are called; in the order of the page's filter."""
@@ -384,12 +386,13 @@ def _submission_seqs(events: Sequence[Row]) -> dict[tuple[str, int], int]:
 
 def _of_findings(findings: Sequence[Row], begin: datetime | None) -> Iterator[Moment]:
     for row in findings:
-        verdict = f" ({row['verdict']})" if row["verdict"] else ""
+        is_verdict = row["rule"] == MODE_RULE
+        what = f"mode, {row['verdict']}" if is_verdict else f"{row['severity']}, {row['rule']}"
         yield Moment(
             at_s=_since(row["time"], begin),
             seq=row["seq"],
-            kind="finding",
-            title=f"{row['severity']}: {row['rule']}{verdict}: {first_line(row['summary'])}",
+            kind="verdict" if is_verdict else "finding",
+            title=f"{what}: {first_line(row['summary'])}",
             text=row["summary"],
             tone="bad" if row["severity"] == "breach" else "",
         )

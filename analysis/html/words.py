@@ -11,6 +11,8 @@ from decimal import Decimal
 
 from markupsafe import Markup
 
+from rl_bench.counts import plural
+
 DASH = "–"
 MINUS = "−"
 _HIDDEN = re.compile(
@@ -59,6 +61,14 @@ def first_line(text: str, limit: int = 120) -> str:
     """The first line that says something, shortened."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def sentence(text: object) -> str:
+    """A summary as a sentence: with a full stop, and a capital unless it begins with a name."""
+    words = str(text).strip()
+    first = words.split(" ", 1)[0]
+    words = words[:1].upper() + words[1:] if first.isalpha() and first.islower() else words
+    return words if not words or words[-1] in ".!?:…" else f"{words}."
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -135,6 +145,8 @@ FILTERS: Mapping[str, object] = {
     "breakable": breakable,
     "cut": cut,
     "first_line": first_line,
+    "sentence": sentence,
+    "plural": plural,
     "number": number,
     "signed": signed,
     "count": count,

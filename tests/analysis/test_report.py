@@ -1,6 +1,7 @@
 """The report's files: what is written, what is refused, and hostile, damaged and large runs."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,19 @@ from analysis.html.pages import render
 from analysis.html.run_page import run_html, run_page
 from analysis.html.site import Settings
 from analysis.html.timeline import KINDS, timeline
-from analysis.html.words import clock, cut, duration, number, printable, signed, usd
+from analysis.html.words import (
+    breakable,
+    clock,
+    cut,
+    duration,
+    number,
+    printable,
+    sentence,
+    signed,
+    usd,
+)
 from analysis.results import load
-from rl_bench.events import AgentEvent, RunEnd
+from rl_bench.events import AgentEvent, ModeAudited, ModeVerdict, RunEnd
 from tests.analysis.ledger_scene import LedgerScene
 from tests.analysis.report_scene import (
     ATTACKS,
@@ -68,6 +79,65 @@ def test_the_overview_tells_of_runs_that_enter_no_mean(
         == (synthetic.results.runs["mode_verdict"] == "suspect").sum()
     )
     assert "A rule was broken" in (report_site / "runs" / f"{invalid}.html").read_text("utf-8")
+
+
+def test_findings_are_the_same_on_every_page_and_the_verdict_is_none_of_them(
+    report_site: Path, synthetic: SyntheticSweep
+) -> None:
+    runs = synthetic.results.runs.unique("run_id").to_dicts()
+    assert any(run["num_findings"] for run in runs)
+    for run in runs:
+        page = (report_site / "runs" / f"{run['run_id']}.html").read_text("utf-8")
+        audit = page.split('id="audit"')[1]
+        findings = audit.split('id="findings"')[1]
+        assert findings.count('<article class="finding') == run["num_findings"]
+        chips = dict(re.findall(r'value="(\w+)" checked> \w+ <span class="num">(\d+)', page))
+        assert int(chips.get("finding", 0)) == run["num_findings"]
+        assert audit.count('id="verdict"') == (run["mode_verdict"] is not None)
+    overview = (report_site / "index.html").read_text("utf-8").split('id="all-runs"')[1]
+    told = re.findall(r'runs/([^"]+)\.html".*?<td class="n">(\d+)</td></tr>', overview)
+    assert dict(told) == {run["run_id"]: str(run["num_findings"]) for run in runs}
+
+
+def test_a_suspect_runs_headline_and_page_say_so(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    scene.submit(1, 20, 60.0)
+    judged = ModeAudited(
+        verdict=ModeVerdict.SUSPECT,
+        rules_version="7",
+        summary="the best score owes nothing to rewards",
+        methods=("sft",),
+    )
+    scene.tell(judged, 30)
+    scene.end(40)
+    scene.results()
+    out = tmp_path / "out"
+    assert report.main([str(scene.sweep.root), "--out", str(out), *QUICK]) == 0
+    index = (out / "index.html").read_text("utf-8")
+    (headline,) = re.findall(r'<p class="headline">(.*?)</p>', index)
+    assert headline.endswith(" The audit doubts that the run kept to its mode (suspect).")
+    page = (out / "runs" / "r.html").read_text("utf-8")
+    assert "<b>Suspect.</b>" in page
+    assert page.count("The best score owes nothing to rewards. Methods seen: sft.") == 1
+    assert "Judged by rules 7." in page
+
+
+def test_what_is_missing_is_said_in_words(tmp_path: Path) -> None:
+    scene = LedgerScene(tmp_path)
+    scene.submit(1, 20)
+    scene.end(40)
+    scene.results()
+    out = tmp_path / "out"
+    assert report.main([str(scene.sweep.root), "--out", str(out), *QUICK]) == 0
+    page = (out / "runs" / "r.html").read_text("utf-8")
+    assert "No submission has a score, so none is drawn." in page
+    assert "<svg" not in page
+    for name, words in (("Best", "no valid score"), ("Mode audit", "not audited")):
+        assert f"<dt>{name}</dt><dd>{words}</dd>" in page
+    assert "<dt>Cost</dt>" not in page
+    index = (out / "index.html").read_text("utf-8")
+    assert "1 submission, none with a valid score; the last failure: it does not load" in index
+    assert "<dt>Tokens in</dt>" not in index
 
 
 def test_the_run_page_has_lineage_scores_diffs_calls_and_findings(
@@ -283,6 +353,27 @@ def test_a_live_report_is_made_from_the_ledgers_and_leaves_the_sweep_alone(tmp_p
     )
     assert set(_files(scene.sweep.root)) == set(before)
     assert str(scene.paths.root) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("codex/gpt_5_4", "codex/<wbr>gpt_5_4"),
+        ("qwen2_5_7b_instruct", "qwen2_5_<wbr>7b_instruct"),
+        ("DeepSearchQA, paper", "Deep<wbr>Search<wbr>QA, paper"),
+        ("rl_only", "rl_only"),
+        ("a<b>/&_c", "a&lt;b&gt;/&amp;_c"),
+        ("_" * 20, "_" * 10 + "<wbr>" + "_" * 10),
+    ],
+)
+def test_names_may_break_where_they_are_joined(text: str, shown: str) -> None:
+    assert breakable(text) == shown
+
+
+def test_a_summary_is_a_sentence() -> None:
+    assert sentence("no update was seen") == "No update was seen."
+    assert sentence("train.py holds answers!") == "train.py holds answers!"
+    assert sentence("") == ""
 
 
 def test_values_as_pages_show_them() -> None:
