@@ -7,16 +7,17 @@ gets its sweep's name before its id, in every table. Files of an older schema ge
 they lack as nulls.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import polars as pl
 from polars.exceptions import PolarsError
 
 from analysis.errors import ResultsError
-from analysis.run_tables import table_schema
+from analysis.run_tables import check_is_file, table_schema
 
 COUNTED_OF_CALLS = (
     *("run_id", "attempt", "budget_used_s", "failure"),
@@ -62,9 +63,12 @@ class Results:
         Args:
             name: Of the table.
             rows: Filters, selects and joins; it sees a run's rows together, and not all runs'.
+
+        Raises:
+            ResultsError: One of the files is damaged, or is no file.
         """
         parts = [
-            rows(self._of_last_attempts(self._renamed(_scan(files, name), folder))).collect()
+            _read(files, name, partial(self._last_rows, folder=folder, rows=rows))
             for folder in self.folders
             for files in _some(_files(folder, name))
         ]
@@ -96,7 +100,7 @@ class Results:
         """By sweep's folder: table ``runs`` with the ids that the runs' folders have."""
         return {
             folder: pl.concat(
-                [_read_runs(files) for files in _some(_files(folder, "runs"))],
+                [_read(files, "runs", _all) for files in _some(_files(folder, "runs"))],
                 rechunk=True,
             ).with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
             for folder in self.folders
@@ -130,6 +134,11 @@ class Results:
             pl.col("run_id").replace(own["run_id"], own["sweep"] + "-" + own["run_id"])
         )
 
+    def _last_rows(
+        self, frame: pl.LazyFrame, *, folder: Path, rows: Callable[[pl.LazyFrame], pl.LazyFrame]
+    ) -> pl.LazyFrame:
+        return rows(self._of_last_attempts(self._renamed(frame, folder)))
+
     def _of_last_attempts(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         if self.every_attempt:
             return frame
@@ -138,8 +147,18 @@ class Results:
 
 
 def _files(folder: Path, name: str) -> list[str]:
-    found = (folder / "tables" / name).glob("*.parquet")
-    return sorted(str(path) for path in found if path.is_file())  # a pipe would block
+    """The files of a table, by run.
+
+    Raises:
+        ResultsError: Something else has the name of one: a pipe would block, a folder holds others.
+    """
+    found = sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+    for file in found:
+        try:
+            check_is_file(Path(file))
+        except OSError as error:
+            raise ResultsError(str(error), cure=f"Remove it. {_anew(file)}") from error
+    return found
 
 
 def _some(files: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -153,29 +172,37 @@ def _scan(files: Sequence[str], name: str) -> pl.LazyFrame:
     if not files:
         return pl.LazyFrame(schema=schema)
     return pl.scan_parquet(
-        list(files), schema=schema, missing_columns="insert", extra_columns="ignore"
+        list(files),
+        schema=schema,
+        missing_columns="insert",
+        extra_columns="ignore",
+        glob=False,  # a sweep's folder may have brackets in its name
     )
 
 
-def _read_runs(files: Sequence[str]) -> pl.DataFrame:
-    """A part of table ``runs``.
+def _read(
+    files: Sequence[str], name: str, rows: Callable[[pl.LazyFrame], pl.LazyFrame]
+) -> pl.DataFrame:
+    """What ``rows`` makes of a part of a table.
 
     Raises:
         ResultsError: One of the files is damaged.
     """
     try:
-        return _scan(files, "runs").collect()
-    except PolarsError:
+        return rows(_scan(files, name)).collect()
+    except (OSError, PolarsError):
         for file in files:
             try:
-                _scan([file], "runs").collect()
-            except PolarsError as error:
-                folder = Path(file).parents[2]
-                raise ResultsError(
-                    f"{file} cannot be read: {str(error).splitlines()[0]}",
-                    cure=f"Make the tables anew: python -m rl_bench.sinks.parquet {folder}",
-                ) from error
+                _scan([file], name).collect()
+            except (OSError, PolarsError) as error:
+                words = (str(error).splitlines() or [type(error).__name__])[0]
+                raise ResultsError(f"{file} cannot be read: {words}", cure=_anew(file)) from error
         raise
+
+
+def _anew(file: str) -> str:
+    folder = shlex.quote(str(Path(file).parents[2]))
+    return f"Make the tables anew: python -m rl_bench.sinks.parquet {folder}"
 
 
 def _all(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -3,6 +3,7 @@
 Opening a file costs more than the few rows in it: tables of several runs are best read together.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -34,12 +35,14 @@ def run_rows(
         For each run, in the given order.
 
     Raises:
-        OSError, polars.exceptions.PolarsError: A file of one of the runs is damaged.
+        OSError, polars.exceptions.PolarsError: A file of one of the runs is damaged, or is none.
     """
     found: list[dict[str, list[Row]]] = [{name: [] for name in tables} for _ in runs]
     for name, columns in tables.items():
         files = {str(_file(folder, name)): place for place, (folder, _) in enumerate(runs)}
-        there = [file for file in files if Path(file).is_file()]
+        there = [file for file in files if os.path.lexists(file)]
+        for file in there:
+            check_is_file(Path(file))
         if not there:
             continue
         for file, row in _rows(there, name, columns):
@@ -58,6 +61,7 @@ def _rows(files: Sequence[str], name: str, columns: Sequence[str]) -> list[tuple
             missing_columns="insert",
             extra_columns="ignore",
             include_file_paths=_FILE,
+            glob=False,
         )
         .select(*dict.fromkeys((*columns, "attempt")), _FILE)
         .collect()
@@ -71,6 +75,17 @@ _FILE = "file of the row"
 
 def _file(folder: Path, name: str) -> Path:
     return folder.parent.parent / "tables" / name / f"{folder.name}.parquet"
+
+
+def check_is_file(file: Path) -> None:
+    """Refuses what only has the name of a table's file: a pipe would block, a folder holds others.
+
+    Raises:
+        OSError: It is no file.
+    """
+    if not file.is_file():
+        what = "a link to nothing" if file.is_symlink() and not file.exists() else "no file"
+        raise OSError(f"{file} is {what}")
 
 
 @cache
