@@ -25,16 +25,41 @@ class Check:
     cure: str = ""
 
 
-def attempt(name: str, act: Callable[[], str]) -> Check:
-    """A check that passes with what ``act`` says, or fails with what it raises."""
+def attempt(name: str, act: Callable[[], str]) -> list[Check]:
+    """A check that passes with what ``act`` says, or fails with what it raises.
+
+    Of several things that it raises each is a check; those of one cure are one.
+    """
     try:
         found = act()
     except RlBenchError as error:
-        detail = error.message.removeprefix(f"{name}: ")
-        return Check(name=name, verdict=Verdict.FAILED, detail=detail, cure=error.cure)
+        by_cure: dict[str, dict[str, None]] = {}
+        for each in (error, *error.others):
+            by_cure.setdefault(each.cure, {})[each.message.removeprefix(f"{name}: ")] = None
+        return [failed(name, "; ".join(told), cure=cure) for cure, told in by_cure.items()]
     except OSError as error:  # an unreadable folder is the user's to mend, not a crash
-        return Check(name=name, verdict=Verdict.FAILED, detail=str(error))
-    return Check(name=name, verdict=Verdict.OK, detail=found)
+        return [failed(name, str(error))]
+    return [Check(name=name, verdict=Verdict.OK, detail=found)]
+
+
+def check_all(*acts: Callable[[], object]) -> None:
+    """Does each of these checks, whatever others find: all that is missing is told at once.
+
+    Raises:
+        RlBenchError: What the first one raised that did, with what others raised in `others`.
+    """
+    found: dict[str, RlBenchError] = {}
+    for act in acts:
+        try:
+            act()
+        except RlBenchError as error:
+            others, error.others = error.others, ()
+            # Two checks may trip over one thing.
+            found |= {str(each): each for each in (error, *others)}
+    if found:
+        first, *rest = found.values()
+        first.others = tuple(rest)
+        raise first
 
 
 def failed(name: str, detail: str, *, cure: str = "") -> Check:

@@ -30,15 +30,20 @@ class RlBenchError(Exception):
     Args:
         message: What is wrong and with which thing.
         cure: What the user can do about it.
+
+    Attributes:
+        others: What else was found to be wrong at the same time, see `rl_bench.checks.check_all`.
     """
 
     def __init__(self, message: str, *, cure: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.cure = cure
+        self.others: tuple[RlBenchError, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.cure}" if self.cure else self.message
+        first = f"{self.message}. {self.cure}" if self.cure else self.message
+        return "\n".join([first, *map(str, self.others)])
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.__dict__)

@@ -22,7 +22,7 @@ from rl_bench.agents.launch import is_replay
 from rl_bench.audit.references import check_references
 from rl_bench.checks import Check as Check
 from rl_bench.checks import Verdict as Verdict
-from rl_bench.checks import attempt, failed, warning
+from rl_bench.checks import attempt, check_all, failed, warning
 from rl_bench.clone import open_regular
 from rl_bench.config import (
     AuditConfig,
@@ -76,8 +76,8 @@ def preflight(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPa
         lambda: _lineage_checks(plan),
         lambda: _audit_checks(experiment.audit),
         lambda: _sink_checks(experiment),
-        lambda: [_sandbox_check(experiment)],
-        lambda: [_name_check(experiment, plan=plan, paths=paths)],
+        lambda: _sandbox_checks(experiment),
+        lambda: _name_checks(experiment, plan=plan, paths=paths),
     )
     # At the same time: most of them wait, for a child that is tried out or for an address.
     with ThreadPoolExecutor(len(groups)) as pool:
@@ -97,7 +97,7 @@ def grading_checks(experiment: Experiment, *, plan: Sequence[RunSpec]) -> list[C
         *(
             _model_checks(plan, cache=experiment.paths.cache)
             if endpoint is None
-            else [_served_check(endpoint, is_here=experiment.cluster.address is None)]
+            else _served_checks(endpoint, is_here=experiment.cluster.address is None)
         ),
         *_judge_checks(plan),
         *_disk_checks(
@@ -146,7 +146,7 @@ def _unique(items: Iterator[T]) -> list[T]:
     return found
 
 
-def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
+def _attempt(name: str, act: Callable[[], object], *, found: str) -> list[Check]:
     def told() -> str:
         act()
         return found
@@ -157,7 +157,7 @@ def _attempt(name: str, act: Callable[[], object], *, found: str) -> Check:
 def _task_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for task in _unique(task for spec in plan for task in spec.tasks):
         where = str(task.data_path) if task.data_path else task.source.value
-        yield _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
+        yield from _attempt(f"task {task.name}", partial(_check_data, task, cache), found=where)
 
 
 def _with_data_cure(cure: str, task: TaskConfig) -> str:
@@ -187,10 +187,10 @@ def _prepare_command(task: TaskConfig) -> str:
 def _check_data(task: TaskConfig, cache: Path) -> None:
     try:
         make_task(task, cache=cache).check_data()
-    except MissingDataError as error:
-        cure = _with_data_cure(error.cure, task)
-        raise MissingDataError(error.message, cure=cure) from error
-    except RlBenchError:
+    except RlBenchError as error:
+        for each in (error, *error.others):
+            if isinstance(each, MissingDataError):
+                each.cure = _with_data_cure(each.cure, task)
         raise
     except Exception as error:  # a plug-in's code may raise anything
         raise PreflightError(
@@ -202,13 +202,15 @@ def _check_data(task: TaskConfig, cache: Path) -> None:
 def _model_checks(plan: Sequence[RunSpec], *, cache: Path) -> Iterator[Check]:
     for model in _unique(spec.model for spec in plan):
         where = str(model.path or model.hub_id or model.kind)
-        yield _attempt(f"model {model.name}", partial(check_model, model, cache=cache), found=where)
+        yield from _attempt(
+            f"model {model.name}", partial(check_model, model, cache=cache), found=where
+        )
 
 
 def _sink_checks(experiment: Experiment) -> Iterator[Check]:
     yield _sink_check(experiment)
     for name in experiment.sink.plugins:
-        yield _attempt(f"sink {name}", partial(load_sink, name), found="a plug-in's")
+        yield from _attempt(f"sink {name}", partial(load_sink, name), found="a plug-in's")
 
 
 def _engine_checks(experiment: Experiment) -> Iterator[Check]:
@@ -223,7 +225,7 @@ def _engine_checks(experiment: Experiment) -> Iterator[Check]:
         )
 
 
-def _served_check(endpoint: EndpointConfig, *, is_here: bool) -> Check:
+def _served_checks(endpoint: EndpointConfig, *, is_here: bool) -> list[Check]:
     """Key and address of the model to grade, and whether anything listens there."""
     # Imported here, like what replays: a dry run of most plans needs neither, and shall be quick.
     from rl_bench.endpoint.client import NO_KEY
@@ -235,17 +237,17 @@ def _served_check(endpoint: EndpointConfig, *, is_here: bool) -> Check:
         return f"{endpoint.model_id} at {endpoint.base_url}, {key}; its weights are not seen"
 
     checked = attempt("served model", check)
-    if checked.verdict is not Verdict.OK:
+    if checked[0].verdict is not Verdict.OK:
         return checked
     why = find_silent([endpoint.base_url]).get(endpoint.base_url)
     key = "grader.endpoint.base_url"
-    return _address_verdict(checked, endpoint.base_url, why, is_here=is_here, key=key)
+    return [_address_verdict(checked[0], endpoint.base_url, why, is_here=is_here, key=key)]
 
 
 def _judge_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
     for judge in _unique(task.judge for spec in plan for task in spec.tasks if task.judge):
         where = judge.base_url or str(judge.path)
-        yield _attempt(f"judge {judge.name}", partial(check_judge, judge), found=where)
+        yield from _attempt(f"judge {judge.name}", partial(check_judge, judge), found=where)
 
 
 def _driver_checks(experiment: Experiment, plan: Sequence[RunSpec]) -> Iterator[Check]:
@@ -257,15 +259,15 @@ def _driver_checks(experiment: Experiment, plan: Sequence[RunSpec]) -> Iterator[
     ]
     asked = [
         driver
-        for driver, check in zip(drivers, checks, strict=True)
+        for driver, [check, *_] in zip(drivers, checks, strict=True)
         if check.verdict is Verdict.OK and driver.kind == "endpoint"
     ]
     silent = find_silent(driver.base_url for driver in asked)
     is_here = experiment.cluster.address is None
-    for driver, check in zip(drivers, checks, strict=True):
+    for driver, [check, *others] in zip(drivers, checks, strict=True):
         why, doubt = silent.get(driver.base_url), doubtful_version(driver)
         if driver not in asked:
-            yield check
+            yield from (check, *others)
         elif why is None and doubt:
             yield warning(check.name, f"{check.detail}; {doubt}")
         else:
@@ -306,23 +308,25 @@ def _check_driver(driver: DriverConfig, budget: BudgetConfig) -> str:
 
 
 def _lineage_checks(plan: Sequence[RunSpec]) -> Iterator[Check]:
-    yield attempt("git", check_git)
+    yield from attempt("git", check_git)
     replays = [spec for spec in plan if is_replay(spec.agent)]
     if not replays:
         return
     from rl_bench.lineage.recording import check_recording
 
     for spec in replays:
-        yield attempt(f"recording {spec.agent.name}", partial(check_recording, spec))
+        yield from attempt(f"recording {spec.agent.name}", partial(check_recording, spec))
 
 
 def _audit_checks(audit: AuditConfig) -> Iterator[Check]:
     if audit.references:
         found = ", ".join(audit.references)
-        yield _attempt("audit references", partial(check_references, audit.references), found=found)
+        yield from _attempt(
+            "audit references", partial(check_references, audit.references), found=found
+        )
     if audit.judge is not None:
         found = audit.judge.base_url or str(audit.judge.path)
-        yield _attempt(
+        yield from _attempt(
             "audit judge", partial(check_judge, audit.judge, where="audit.judge"), found=found
         )
 
@@ -435,20 +439,24 @@ def has_wandb_key() -> bool:
     )
 
 
-def _sandbox_check(experiment: Experiment) -> Check:
+def _sandbox_checks(experiment: Experiment) -> list[Check]:
     name = f"sandbox {experiment.sandbox.name}"
     states: list[SandboxState] = []
     tried = _attempt(name, lambda: states.append(check_sandbox(experiment)), found="")
     if not states:
         return tried
     verdict = Verdict.OK if states[0].is_confined else Verdict.WARNING
-    return Check(name=name, verdict=verdict, detail=states[0].detail)
+    return [Check(name=name, verdict=verdict, detail=states[0].detail)]
 
 
-def _name_check(experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths) -> Check:
+def _name_checks(
+    experiment: Experiment, *, plan: Sequence[RunSpec], paths: SweepPaths
+) -> list[Check]:
     def check() -> None:
-        check_not_held(paths)
-        check_sweep_config(paths, experiment, plan, write=False)
+        check_all(
+            lambda: check_not_held(paths),
+            lambda: check_sweep_config(paths, experiment, plan, write=False),
+        )
 
     state = _progress(plan, paths=paths) if paths.config.exists() else "new"
     return _attempt(f"sweep {experiment.sweep.name}", check, found=f"{state}, {paths.root}")

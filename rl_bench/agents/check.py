@@ -29,14 +29,16 @@ def check_agent(agent: AgentConfig, agents_dir: Path, *, results: Path) -> Itera
         results: The sweep's folder, which no agent may see.
     """
     name = f"agent {agent.name}"
-    problem = _config_problem(agent, results=results)
-    if problem:
-        yield failed(name, problem, cure="Correct the agent's config")
-        return
-    if agent.package is not None:
-        yield attempt(name, partial(check_program, agent, agents_dir))
-    else:
-        yield _own_program(agent, name, agents_dir)
+    problems = list(_config_problems(agent, results=results))
+    if problems:
+        yield failed(name, "; ".join(problems), cure="Correct the agent's config")
+    found = (
+        _own_program(agent, name, agents_dir)
+        if agent.package is None
+        else attempt(name, partial(check_program, agent, agents_dir))
+    )
+    # Nothing is fine about an agent whose config is not.
+    yield from (each for each in found if not problems or each.verdict is not Verdict.OK)
     misspelt = near_misses(agent)
     if misspelt:
         yield warning(
@@ -60,21 +62,22 @@ def near_misses(agent: AgentConfig) -> list[str]:
     return found
 
 
-def _own_program(agent: AgentConfig, name: str, agents_dir: Path) -> Check:
+def _own_program(agent: AgentConfig, name: str, agents_dir: Path) -> list[Check]:
     """Of an agent that no registry has."""
     script = _script(agent.argv)
     if script is not None and not script.exists():
-        return failed(name, f"{script} does not exist", cure="Correct agent.argv")
+        return [failed(name, f"{script} does not exist", cure="Correct agent.argv")]
     command = agent.binary or agent.argv[0]
     if command.startswith(("{python}", "{workspace}")):
         return attempt(name, partial(find_program, _module(agent.argv)))
     place = shutil.which(command)
     if place is None:
-        return failed(
-            name,
-            f"'{command}' is not on PATH",
-            cure=f"Install {agent.name}, or add its folder to PATH",
-        )
+        cure = f"Install {agent.name}, or add its folder to PATH"
+        return [failed(name, f"'{command}' is not on PATH", cure=cure)]
+    return [_version_check(agent, name, place, agents_dir=agents_dir)]
+
+
+def _version_check(agent: AgentConfig, name: str, place: str, *, agents_dir: Path) -> Check:
     if not (agent.binary and agent.version):
         return Check(name=name, verdict=Verdict.OK, detail=place)
     told = reported_version(
@@ -95,20 +98,19 @@ def _module(argv: Sequence[str]) -> str:
     return argv[2] if argv[1:2] == ("-m",) and len(argv) > 2 else ""
 
 
-def _config_problem(agent: AgentConfig, *, results: Path) -> str:
+def _config_problems(agent: AgentConfig, *, results: Path) -> Iterator[str]:
     """What no run of the agent would get over; a replay's recording has a check of its own."""
     asked = (*agent.argv, *agent.resume_argv, *agent.env.values(), *agent.files.values())
     if not agent.apis and any("{driver_url}" in t or "{driver_key}" in t for t in asked):
-        return "it asks for a driver, and names no API in agent.apis"
+        yield "it asks for a driver, and names no API in agent.apis"
     for folder in () if is_replay(agent) else agent.read_only:
         where = f"agent.read_only: {folder}"
         if not folder.is_absolute():
-            return f"{where} is no absolute path"
-        if not folder.exists():
-            return f"{where} is not there"
-        if results.resolve().is_relative_to(folder.resolve()):
-            return f"{where} holds {results}: it would show other runs"
-    return ""
+            yield f"{where} is no absolute path"
+        elif not folder.exists():
+            yield f"{where} is not there"
+        elif results.resolve().is_relative_to(folder.resolve()):
+            yield f"{where} holds {results}: it would show other runs"
 
 
 def _script(argv: Sequence[str]) -> Path | None:

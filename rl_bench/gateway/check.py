@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from rl_bench.checks import check_all
 from rl_bench.config import Api, BudgetConfig, DriverConfig
 from rl_bench.errors import DriverError, PreflightError
 from rl_bench.gateway.routes import check_base_url
@@ -47,21 +48,13 @@ def check_driver(
     Raises:
         PreflightError: Something is missing, with its cure.
     """
-    key = find_key(driver, environ)
-    try:
-        check_base_url(driver.base_url)
-    except DriverError as error:
-        raise PreflightError(error.message, cure=error.cure) from None
-    _check_is_base(driver)
-    has_prices = driver.usd_per_million_input > 0 or driver.usd_per_million_output > 0
-    if budget is not None and budget.max_driver_usd is not None and not has_prices:
-        raise PreflightError(
-            f"budget.max_driver_usd cannot hold: driver '{driver.name}' has no prices",
-            cure="Set driver.usd_per_million_input and driver.usd_per_million_output, or cap "
-            "calls with budget.max_driver_calls",
-        )
-    found = [f"key in {driver.key_variable}" if key else "no key needed"]
-    if not has_prices:
+    check_all(
+        lambda: find_key(driver, environ),
+        lambda: _check_address(driver),
+        lambda: _check_cap(driver, budget),
+    )
+    found = [f"key in {driver.key_variable}" if driver.key_variable else "no key needed"]
+    if not _has_prices(driver):
         found.append("no prices: cost will be shown as 0")
     return ", ".join(found)
 
@@ -75,8 +68,25 @@ def doubtful_version(driver: DriverConfig) -> str:
     return f"requests append their version to base_url: it is usually {base}"
 
 
-def _check_is_base(driver: DriverConfig) -> None:
+def _has_prices(driver: DriverConfig) -> bool:
+    return driver.usd_per_million_input > 0 or driver.usd_per_million_output > 0
+
+
+def _check_cap(driver: DriverConfig, budget: BudgetConfig | None) -> None:
+    if budget is not None and budget.max_driver_usd is not None and not _has_prices(driver):
+        raise PreflightError(
+            f"budget.max_driver_usd cannot hold: driver '{driver.name}' has no prices",
+            cure="Set driver.usd_per_million_input and driver.usd_per_million_output, or cap "
+            "calls with budget.max_driver_calls",
+        )
+
+
+def _check_address(driver: DriverConfig) -> None:
     """An address of one endpoint is no base: what is asked would be looked for below it."""
+    try:
+        check_base_url(driver.base_url)
+    except DriverError as error:
+        raise PreflightError(error.message, cure=error.cure) from None
     base = _ENDPOINT.sub("", driver.base_url)
     if base == driver.base_url:
         return

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from rl_bench.checks import check_all
 from rl_bench.config import JudgeConfig
 from rl_bench.errors import PreflightError
 from rl_bench.key_variable import check_variable_name
@@ -26,7 +27,10 @@ def check_judge(
     if config.kind == "vllm":
         _check_folder(config, where)
         return
-    _check_url(config)
+    check_all(lambda: _check_url(config), lambda: _check_key(config, environ=environ, where=where))
+
+
+def _check_key(config: JudgeConfig, *, environ: Mapping[str, str], where: str) -> None:
     variable = config.key_variable
     if variable:
         check_variable_name(variable, where=f"{where}.key_variable", environ=environ)

@@ -24,11 +24,14 @@ def _own_folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RL_BENCH_CACHE", str(tmp_path / "cache"))
 
 
-def checks_of(*overrides: str, base: Sequence[str] = BASE) -> dict[str, Check]:
+def all_checks(*overrides: str, base: Sequence[str] = BASE) -> list[Check]:
     experiment = compose([*base, *overrides]).experiment
     paths = SweepPaths(experiment.paths.results / experiment.sweep.name)
-    checks = preflight(experiment, plan=expand(experiment), paths=paths)
-    return {check.name: check for check in checks}
+    return preflight(experiment, plan=expand(experiment), paths=paths)
+
+
+def checks_of(*overrides: str, base: Sequence[str] = BASE) -> dict[str, Check]:
+    return {check.name: check for check in all_checks(*overrides, base=base)}
 
 
 def failures(checks: dict[str, Check]) -> list[str]:
@@ -68,6 +71,59 @@ def test_missing_data_are_prepared_where_the_sweep_looks_for_them(tmp_path: Path
 
     command = f"python -m rl_bench.prepare task=gsm8k 'paths.data={tmp_path / 'my data'}'"
     assert command in check.cure
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("task gsm8k", ("task=gsm8k",), ["GSM8K train data", "GSM8K eval data"]),
+        ("task alpacaeval", ("task=alpacaeval",), ["reference outputs", "train rows"]),
+        ("task alfworld", ("task=alfworld",), ["ReAct examples", "no folder"]),
+        (
+            "task webshop",
+            ("task=webshop", "task.settings.tagger=none"),
+            ["no products", "tagger"],
+        ),
+        (
+            "task deepsearchqa",
+            ("task=deepsearchqa", "task.protocol=shouting"),
+            ["protocol 'shouting'", "DeepSearchQA data", "SERPAPI_KEY"],
+        ),
+        (
+            "judge gpt_5_2",
+            ("task=alpacaeval", "task.judge.base_url=nowhere"),
+            ["'nowhere' is not an address", "OPENAI_API_KEY"],
+        ),
+        (
+            "driver openai_compatible",
+            (
+                *("agent=codex", "driver=openai_compatible", "driver.base_url=nowhere"),
+                *("driver.model_id=m", "driver.key_variable=NO_KEY", "budget.max_driver_usd=1"),
+            ),
+            ["NO_KEY is not set", "'nowhere' is not an address", "max_driver_usd cannot hold"],
+        ),
+        (
+            "agent noop",
+            ("agent.read_only=[no_such_tools,/nowhere]", "agent.argv=[no_such_program]"),
+            ["no_such_tools is not there", "/nowhere is not there", "'no_such_program'"],
+        ),
+        (
+            "audit references",
+            ("+audit.references.a=/no/a", "+audit.references.b=/no/b"),
+            ["/no/a is no folder", "/no/b is no folder"],
+        ),
+    ],
+)
+def test_all_that_one_thing_lacks_is_told_at_once(
+    name: str, words: tuple[str, ...], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("SERPAPI_KEY", "OPENAI_API_KEY", "NO_KEY", "RL_BENCH_DATA"):
+        monkeypatch.delenv(variable, raising=False)
+    found = [check for check in all_checks(*words) if check.name == name]
+    details = " | ".join(check.detail for check in found)
+    assert [word for word in told if word not in details] == []
+    assert {check.verdict for check in found} == {Verdict.FAILED}
+    assert len({(check.detail, check.cure) for check in found}) == len(found)
 
 
 @pytest.mark.parametrize(

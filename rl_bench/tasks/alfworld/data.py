@@ -186,7 +186,7 @@ class AlfworldGames:
         if not data.is_dir():
             raise MissingDataError(
                 f"task {self._config.name}: no folder {data}",
-                cure=_SOURCE_CURE.format(split=split),
+                cure=_SOURCE_CURE.format(split=EVAL_SPLIT),
             )
         for root in (data / ROOT, data):
             if (root / split).is_dir():

@@ -21,6 +21,7 @@ from envs.alfworld_games import GENERATOR_VERSION, ROOT, TRAJ_FILE, load_game
 from envs.errors import EnvironmentBroken
 from envs.protocol_react import PROMPTS_FILE, prompts_path
 from envs.protocols import PROTOCOL_FILE, protocol_spec
+from rl_bench.checks import check_all
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.errors import PreflightError
 from rl_bench.tasks.alfworld.data import TRAIN_SPLIT, AlfworldGames
@@ -170,10 +171,12 @@ class AlfworldTask:
         Raises:
             PreflightError: Something is missing or does not work; names what, where and the cure.
         """
-        check_protocol(self._config, self.protocol, choices=PROTOCOLS)
-        games = self._games.evaluation()
-        if not self._games.count_train():
-            raise PreflightError(f"task {self.name}: no train games")
+        games: list[Path] = []
+        check_all(
+            lambda: check_protocol(self._config, self.protocol, choices=PROTOCOLS),
+            lambda: games.extend(self._games.evaluation()),
+            self._games.count_train,
+        )
         self._self_test(games[0])
 
     async def evaluate(self, context: EvalContext) -> EvalResult:

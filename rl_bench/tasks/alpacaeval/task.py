@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from envs.protocol import ChatMessage
+from rl_bench.checks import check_all
 from rl_bench.config import TaskConfig
 from rl_bench.counts import plural
 from rl_bench.engine.base import Completion, GenerationRequest, Sampling
@@ -44,7 +45,6 @@ from rl_bench.tasks.alpacaeval.settings import (
 from rl_bench.tasks.alpacaeval.winrate import (
     MIN_ITEMS,
     LengthControl,
-    LengthModel,
     length_controlled_win_rate,
 )
 from rl_bench.tasks.base import EvalContext, EvalResult, aggregate
@@ -104,18 +104,24 @@ class AlpacaEvalTask:
 
     def check_data(self) -> None:
         """Raises `PreflightError` unless rows, tables and the judge's prompts can be read."""
-        load_annotator(self._settings.annotator)
-        self._check_count("eval", len(self.eval_rows), self._config.num_eval)
+        check_all(
+            lambda: load_annotator(self._settings.annotator),
+            lambda: self._check_count("eval", len(self.eval_rows), self._config.num_eval),
+            self._check_train_rows,
+            self._check_length_control,
+        )
+
+    def _check_train_rows(self) -> None:
         if self._settings.train_file:
             self._check_count("train", len(self._train_rows()), self._config.num_train)
-        model = read_length_model(self._settings.folder, self._settings.length_control)
-        if self._settings.score is ScoreKind.LC_WIN_RATE:
-            self._check_length_control(model)
 
     def _check_count(self, split: str, found: int, wanted: int | None) -> None:
         check_count(self.name, split=split, found=found, wanted=wanted, cure="Complete the data")
 
-    def _check_length_control(self, model: LengthModel) -> None:
+    def _check_length_control(self) -> None:
+        model = read_length_model(self._settings.folder, self._settings.length_control)
+        if self._settings.score is not ScoreKind.LC_WIN_RATE:
+            return
         unknown = [row.item for row in self.eval_rows if row.item not in model.difficulty]
         if unknown and model.method is not LengthControl.LENGTH_ONLY:
             raise PreflightError(

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from envs.errors import EnvironmentBroken
 from envs.search.backends import DUCKDUCKGO, NONE, OFFLINE, key_variable
 from envs.search.corpus import CORPUS_FILE, read_corpus
+from rl_bench.checks import check_all
 from rl_bench.errors import PreflightError
 from rl_bench.tasks.deepsearchqa.settings import DeepSearchQASettings
 
@@ -41,8 +43,7 @@ def check_search(
         PreflightError: Something is missing, with its cure.
     """
     if settings.search == OFFLINE:
-        for corpus in corpora:
-            _check_corpus(name, corpus)
+        check_all(*(partial(_check_corpus, name, corpus) for corpus in corpora))
     elif settings.search_cache_only:
         if not cache_file.is_file():
             raise PreflightError(

@@ -20,8 +20,9 @@ from pathlib import Path
 from envs.protocols import PROTOCOL_FILE
 from envs.search.backends import NETWORKED, OFFLINE
 from envs.search.corpus import CORPUS_FILE
+from rl_bench.checks import check_all
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError, PreflightError
+from rl_bench.errors import ConfigError
 from rl_bench.tasks.base import (
     Episode,
     EvalContext,
@@ -162,21 +163,12 @@ class DeepSearchQATask:
             PreflightError: Something is missing; names what and the cure.
             ConfigError: The protocol does not exist.
         """
-        check_protocol(self._config, self._config.protocol, choices=PROTOCOLS)
-        failed = []
-        for check in (self._check_rows, self._check_search):
-            try:
-                check()
-            except PreflightError as error:  # what is missing is told at once, not one by one
-                failed.append(error)
-        if failed:
-            first, *others = failed
-            cures = [first.cure, *(f"Also: {other}" for other in others)]
-            raise type(first)(first.message, cure=". ".join(filter(None, cures)))
-
-    def _check_rows(self) -> None:
-        self._data.rows("train")
-        self._data.rows("eval")
+        check_all(
+            lambda: check_protocol(self._config, self._config.protocol, choices=PROTOCOLS),
+            lambda: self._data.rows("train"),
+            lambda: self._data.rows("eval"),
+            self._check_search,
+        )
 
     def _check_search(self) -> None:
         check_search(

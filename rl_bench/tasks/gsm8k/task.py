@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from rl_bench.checks import check_all
 from rl_bench.config import DataSource, TaskConfig
 from rl_bench.engine.base import Completion
 from rl_bench.errors import ConfigError, PreflightError
@@ -101,18 +102,22 @@ class GSM8KTask:
 
     def check_data(self) -> None:
         """Raises `PreflightError` unless both splits and the worked examples can be read."""
-        for split, num in (("train", self._config.num_train), ("eval", self._config.num_eval)):
-            rows = self._rows("train" if split == "train" else "eval", num)
-            check_count(
-                self.name,
-                split=split,
-                found=len(rows),
-                wanted=num,
-                complete=NUM_ROWS[split] if self._config.source is DataSource.PATH else 0,
-                what="rows" if split == "eval" else "rows that are not evaluated",
-                cure=f"Their source is {SOURCE}",
-            )
+        check_all(
+            lambda: self._check_split("train", self._config.num_train),
+            lambda: self._check_split("eval", self._config.num_eval),
+        )
         _ = self.prompts
+
+    def _check_split(self, split: Split, num: int | None) -> None:
+        check_count(
+            self.name,
+            split=split,
+            found=len(self._rows(split, num)),
+            wanted=num,
+            complete=NUM_ROWS[split] if self._config.source is DataSource.PATH else 0,
+            what="rows" if split == "eval" else "rows that are not evaluated",
+            cure=f"Their source is {SOURCE}",
+        )
 
     @cached_property
     def eval_rows(self) -> Sequence[Row]:

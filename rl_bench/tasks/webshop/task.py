@@ -21,6 +21,7 @@ from envs.webshop_goals import Goal
 from envs.webshop_nouns import get_tagger, tagger_label
 from envs.webshop_session import Session
 from envs.webshop_shop import GOALS_FILE, Shop
+from rl_bench.checks import check_all
 from rl_bench.config import TaskConfig
 from rl_bench.errors import PreflightError
 from rl_bench.tasks.base import (
@@ -129,18 +130,29 @@ class WebShopTask:
         Raises:
             PreflightError: Something is missing or does not work; names what, where and the cure.
         """
-        check_protocol(self._config, self.protocol, choices=PROTOCOLS)
-        goals = self._data.evaluation()
+        check_all(
+            lambda: check_protocol(self._config, self.protocol, choices=PROTOCOLS),
+            self._check_goals,
+            self._check_tagger,
+        )
+        try:
+            self._self_test(self._data.known_shop(), KNOWN_SESSION, reward=KNOWN_REWARD)
+            shop = self._data.shop("eval")
+            self._self_test(shop, expert_actions(shop, self._data.evaluation()[0]))
+        except EnvironmentBroken as error:
+            raise PreflightError(f"task {self.name}: {error}") from error
+
+    def _check_goals(self) -> None:
+        self._data.evaluation()
         if not self._data.train():
             raise PreflightError(
                 f"task {self.name}: no train goals",
                 cure="Lower task.settings.num_held_out, or use a larger catalogue",
             )
+
+    def _check_tagger(self) -> None:
         try:
             get_tagger(self._data.shop_settings("eval").tagger)
-            self._self_test(self._data.known_shop(), KNOWN_SESSION, reward=KNOWN_REWARD)
-            shop = self._data.shop("eval")
-            self._self_test(shop, expert_actions(shop, goals[0]))
         except EnvironmentBroken as error:
             raise PreflightError(f"task {self.name}: {error}") from error
 
