@@ -30,18 +30,21 @@ from rl_bench.models.base import resolve_model
 from rl_bench.plan import expand
 
 NUM_REQUESTS = 48
+_TIMES = ("hash_s", "load_s", "engine_s", "staging_s", "generate_s", "close_s", "total_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One checkpoint one way: seconds to hash, load, generate and (cold only) close.
 
-    ``engine_s``, a part of ``load_s``: the swap in place or the engine's start alone.
+    ``engine_s``, a part of ``load_s``: the swap or the engine's start alone. ``staging_s``, another
+    part: the weights read and packed for the swap, while the checkpoint is examined.
     """
 
     hash_s: float
     load_s: float
     engine_s: float
+    staging_s: float
     generate_s: float
     close_s: float
     texts: tuple[str, ...]
@@ -82,6 +85,7 @@ async def one_round(
         hash_s=spent[0],
         load_s=spent[1],
         engine_s=report.engine_s,
+        staging_s=report.staging_s,
         generate_s=spent[2],
         close_s=spent[3],
         texts=texts,
@@ -118,7 +122,7 @@ def report(
     def medians(rounds: Sequence[Round]) -> dict[str, float]:
         return {
             name: round(statistics.median(getattr(one, name) for one in rounds), 4)
-            for name in ("hash_s", "load_s", "engine_s", "generate_s", "close_s", "total_s")
+            for name in _TIMES
         }
 
     def ratio(name: str) -> float:
@@ -132,6 +136,9 @@ def report(
         "cold_to_warm": ratio("total_s"),
         "load_cold_to_warm": ratio("load_s"),
         "start_to_swap": ratio("engine_s"),
+        "start_to_staging_and_swap": round(
+            medians(cold)["engine_s"] / (medians(warm)["engine_s"] + medians(warm)["staging_s"]), 1
+        ),
     }
 
 

@@ -85,12 +85,15 @@ class LoadReport:
     Attributes:
         kind: What it took.
         seconds: Wall time of it all: reading and proving the checkpoint, engine, canary.
-        engine_s: Of them, the swap in place or the start of an engine alone.
+        engine_s: Of them, the swap or the start of an engine alone.
+        staging_s: Of them, reading and packing the weights for a swap, beside the examination of
+            the checkpoint.
     """
 
     kind: LoadKind
     seconds: float
     engine_s: float = 0.0
+    staging_s: float = 0.0
 
 
 OnCompletion: TypeAlias = Callable[[int, Completion], None]

@@ -7,6 +7,8 @@ independent forward pass) is done once for a content.
 import hashlib
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +20,7 @@ from rl_bench.engine.base import Sampling
 from rl_bench.engine.canary import MAX_REFERENCE_PARAMETERS, canary_prompts, reference_answers
 from rl_bench.engine.prompts import CheckpointTokenizer
 from rl_bench.engine.weights import scan_weights
-from rl_bench.errors import SubmissionError
+from rl_bench.errors import GraderError, SubmissionError
 
 _VOLATILE = frozenset(
     {
@@ -49,17 +51,23 @@ class Evidence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A sound checkpoint with all that answering for it takes, apart from the engine.
-
-    ``params`` keeps vLLM's form of each `Sampling` that was asked for.
-    """
+class Opened:
+    """A checkpoint of which the headers and the tokenizer were read, in tenths of a second."""
 
     folder: Path
     content_hash: str
     header: CheckpointHeader
     fingerprint: str
     tokenizer: CheckpointTokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared(Opened):
+    """A sound checkpoint with all that answering for it takes, apart from the engine.
+
+    ``params`` keeps vLLM's form of each `Sampling` that was asked for.
+    """
+
     evidence: Evidence
     params: dict[Sampling, Any] = field(default_factory=dict, compare=False)
 
@@ -77,24 +85,40 @@ class Preparer:
         self._max_model_len = max_model_len
         self._evidence: dict[str, Evidence] = {}
 
-    def prepare(self, folder: Path, *, content_hash: str) -> Prepared:
-        """Reads the checkpoint in ``folder``: headers, tokenizer, and, once, every weight.
+    def open(self, folder: Path, *, content_hash: str) -> Opened:
+        """Reads the headers and the tokenizer in ``folder``.
 
         Raises:
-            SubmissionError: It is at fault.
+            SubmissionError: The checkpoint is at fault.
+            GraderError: A file of it cannot be read, or changed meanwhile.
         """
-        header = inspect(folder)
-        tokenizer = CheckpointTokenizer(folder)
-        kind = fingerprint(header)
-        if content_hash not in self._evidence:
-            self._evidence[content_hash] = self._collect(header)
+        with _readable(folder):
+            header = inspect(folder)
+            return Opened(
+                folder=folder,
+                content_hash=content_hash,
+                header=header,
+                fingerprint=fingerprint(header),
+                tokenizer=CheckpointTokenizer(folder),
+            )
+
+    def prove(self, opened: Opened) -> Prepared:
+        """Reads, once for a content, every weight.
+
+        Raises:
+            SubmissionError: The checkpoint is at fault.
+            GraderError: A file of it cannot be read, or changed meanwhile.
+        """
+        if opened.content_hash not in self._evidence:
+            with _readable(opened.folder):
+                self._evidence[opened.content_hash] = self._collect(opened.header)
         return Prepared(
-            folder=folder,
-            content_hash=content_hash,
-            header=header,
-            fingerprint=kind,
-            tokenizer=tokenizer,
-            evidence=self._evidence[content_hash],
+            folder=opened.folder,
+            content_hash=opened.content_hash,
+            header=opened.header,
+            fingerprint=opened.fingerprint,
+            tokenizer=opened.tokenizer,
+            evidence=self._evidence[opened.content_hash],
         )
 
     def prompts(self, header: CheckpointHeader) -> list[list[int]]:
@@ -110,6 +134,16 @@ class Preparer:
         if not all(map(math.isfinite, reference)):
             raise computes_nan()
         return Evidence(weights, reference)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GraderError(
+            f"checkpoint {folder} cannot be read: {error}", cure="See to the disk that it is on"
+        ) from error
 
 
 def fingerprint(header: CheckpointHeader) -> str:

@@ -1,9 +1,11 @@
 """What is made of the tokens and scores that an engine's core says; see `vllm_requests`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_bench.engine.base import Completion, FinishReason
 from rl_bench.engine.prompts import CheckpointTokenizer
+from rl_bench.engine.vllm_requests import VllmRequests
 
 
 class CompletionCollector:
@@ -53,3 +55,19 @@ class ScoreCollector:
             # Columns: the token itself, then the most likely ones, of which none are asked for.
             self._scores += [float(row[0]) for row in tensors.logprobs.tolist()]
         return self._scores if output.finished else None
+
+
+async def ask_for_scores(requests: VllmRequests, token_ids: Sequence[int]) -> list[float]:
+    """Log-probability of each token but the first, in nats.
+
+    Raises:
+        GraderError: The engine gave it up or was stopped.
+    """
+    from vllm import SamplingParams
+
+    params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
+    answer = await requests.ask(token_ids, requests.checked(params), ScoreCollector())
+    try:
+        return await answer
+    finally:
+        await requests.drop([answer])

@@ -1,53 +1,40 @@
-"""An inference engine kept warm: one vLLM process, weights swapped in place between checkpoints.
+"""An inference engine kept warm: requests to one vLLM process, and loads between them.
 
-Promise: after `load` the engine answers as a fresh engine for that checkpoint would. It is kept by
-comparing fingerprints before a swap (only equal architectures are swapped), proving weights finite
-before the engine sees them, completing vLLM's reload (`rl_bench.engine.vllm_worker`), emptying the
-prefix cache, and a canary after every load (`rl_bench.engine.canary`). Whatever fails on the
-engine's side ends in a fresh engine, never in a submission's score.
+`rl_bench.engine.vllm_loader` promises that the process answers for the checkpoint that was loaded
+last; here is how it is asked, and that no request runs while weights change.
 
 One instance belongs to one event loop. Loads wait for running requests, requests for a load.
 """
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from rl_bench.config import GraderConfig, ModelConfig
 from rl_bench.engine.base import (
     Completion,
     FinishReason,
     GenerationRequest,
-    LoadKind,
     LoadReport,
     OnCompletion,
     Sampling,
     ignore_completion,
     num_chars,
 )
-from rl_bench.engine.vllm_collectors import CompletionCollector, ScoreCollector
+from rl_bench.engine.vllm_collectors import CompletionCollector, ask_for_scores
+from rl_bench.engine.vllm_loader import VllmLoader
 from rl_bench.engine.vllm_process import VllmProcess
 from rl_bench.engine.vllm_requests import VllmRequests
 from rl_bench.engine.vllm_setup import VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
 
 if TYPE_CHECKING:
-    from rl_bench.engine.canary import Canary, CanaryVerdict
-    from rl_bench.engine.prepared import Prepared, Preparer
-
-logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-SWAP_TIMEOUT_S = 300.0
-"""A swap with its canary, or a fresh engine's canary, that takes longer hangs."""
-
-ALIVE_CHECK_S = 1.0
+    from rl_bench.engine.prepared import Prepared
 
 MAX_CHARS_IN_PLACE = 2000
 """Longer prompts are encoded in a thread, which costs as much as encoding this."""
@@ -55,26 +42,18 @@ MAX_CHARS_IN_PLACE = 2000
 ENCODED_AT_A_TIME = 32
 """Prompts whose token ids are made before the engine gets the first of them."""
 
-NUM_STARTS = 2
-"""Attempts at a cold start: the first can lose a port or memory to a neighbour."""
-
 
 class VllmEngine:
     """`rl_bench.engine.base.Engine` over vLLM's asynchronous engine, on GPU and CPU alike.
 
     Args:
         options: What the engine is started with.
+        loader: Loads into it; one of these options when left out.
     """
 
-    def __init__(self, options: VllmOptions) -> None:
+    def __init__(self, options: VllmOptions, *, loader: VllmLoader | None = None) -> None:
         self._options = options
-        self._process: VllmProcess | None = None
-        self._preparer: Preparer | None = None
-        self._canary: Canary | None = None
-        self._fingerprint = ""
-        self._loaded: Prepared | None = None
-        self._engine_s = 0.0
-        self._without_reference: set[str] = set()
+        self._loader = loader or VllmLoader(options)
         self._turn = asyncio.Lock()
         self._num_running = 0
         self._idle = asyncio.Event()
@@ -88,13 +67,15 @@ class VllmEngine:
         return cls(VllmOptions.of(grader, model, log_folder=log_folder))
 
     def __repr__(self) -> str:
-        content = self._loaded.content_hash[:12] if self._loaded else "nothing"
+        loaded = self._loader.loaded
+        content = loaded.content_hash[:12] if loaded else "nothing"
         return f"VllmEngine({content} loaded, pids {self.pids})"
 
     @property
     def pids(self) -> tuple[int, ...]:
         """Process ids of the running engine's processes."""
-        return tuple(child.pid for child in self._process.processes) if self._process else ()
+        process = self._loader.process
+        return tuple(child.pid for child in process.processes) if process else ()
 
     async def load(self, snapshot: Path, *, content_hash: str) -> LoadReport:
         """Makes ``snapshot`` the checkpoint that answers; see `Engine.load`.
@@ -107,17 +88,8 @@ class VllmEngine:
         started = time.monotonic()
         async with self._turn:
             await self._idle.wait()
-            if self._loaded and self._loaded.content_hash == content_hash and self._is_alive():
-                return LoadReport(kind=LoadKind.RESIDENT, seconds=time.monotonic() - started)
-            prepared = await asyncio.to_thread(self._prepare, snapshot, content_hash)
-            self._loaded = None
-            kind = LoadKind.WARM
-            if not await self._swap(prepared):
-                kind = LoadKind.COLD
-                await self._start(prepared)
-            self._loaded = prepared
-        seconds = time.monotonic() - started
-        return LoadReport(kind=kind, seconds=seconds, engine_s=self._engine_s)
+            report = await self._loader.load(snapshot, content_hash=content_hash)
+        return replace(report, seconds=time.monotonic() - started)
 
     async def generate(
         self,
@@ -133,7 +105,9 @@ class VllmEngine:
         """
         async with self._running() as loaded:
             try:
-                return await self._while_alive(self._complete_all(loaded, requests, on_completion))
+                return await self._process().while_alive(
+                    self._complete_all(loaded, requests, on_completion)
+                )
             except Exception as error:  # noqa: BLE001  the boundary to vLLM, whose classes are optional
                 # Not chained: all requests share one exception, whose traceback grows with each.
                 raise self._explain(error) from None
@@ -146,23 +120,23 @@ class VllmEngine:
         """
         async with self._running():
             try:
-                return await self._score(token_ids)
+                return await ask_for_scores(self._process().requests, token_ids)
             except Exception as error:  # noqa: BLE001  the boundary to vLLM, whose classes are optional
                 raise self._explain(error) from None
 
     async def close(self) -> None:
         """Ends the engine's processes; they are gone when this returns."""
         async with self._turn:
-            await self._stop()
+            await self._loader.stop()
 
     # --- answering
 
     @contextlib.asynccontextmanager
     async def _running(self) -> AsyncIterator["Prepared"]:
         async with self._turn:
-            if self._loaded is None:
+            loaded = self._loader.loaded
+            if loaded is None:
                 raise GraderError("no checkpoint is loaded", cure="load one before generating")
-            loaded = self._loaded
             self._num_running += 1
             self._idle.clear()
         try:
@@ -172,25 +146,10 @@ class VllmEngine:
             if not self._num_running:
                 self._idle.set()
 
-    async def _while_alive(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, unless the engine dies first: vLLM may leave its callers waiting.
-
-        Raises:
-            GraderError: It died.
-        """
-        task = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({task}, timeout=ALIVE_CHECK_S))[0]:
-                if not self._is_alive():
-                    raise GraderError("the engine died")
-            return task.result()
-        finally:
-            task.cancel()
-
     async def _complete_all(
         self, loaded: "Prepared", requests: Sequence[GenerationRequest], on_completion: OnCompletion
     ) -> list[Completion]:
-        running = self._requests()
+        running = self._process().requests
         answers: list[asyncio.Future[Completion]] = []
         try:
             # In parts, so that the engine works on the first while the next is encoded.
@@ -235,141 +194,16 @@ class VllmEngine:
         )
         return await running.ask(prompt, loaded.params[sampling], collector)
 
-    async def _score(self, token_ids: Sequence[int]) -> list[float]:
-        from vllm import SamplingParams
-
-        running = self._requests()
-        params = SamplingParams(max_tokens=1, temperature=0, prompt_logprobs=0, detokenize=False)
-        answer = await running.ask(token_ids, running.checked(params), ScoreCollector())
-        try:
-            return await answer
-        finally:
-            await running.drop([answer])
-
-    def _requests(self) -> VllmRequests:
-        if self._process is None:
+    def _process(self) -> VllmProcess:
+        if self._loader.process is None:
             raise GraderError("the engine is not running")
-        return self._process.requests
+        return self._loader.process
 
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, SubmissionError | GraderError):
             return error
-        state = "died" if not self._is_alive() else "refused a request"
+        state = "died" if not self._loader.is_alive else "refused a request"
         return GraderError(f"the engine {state}: {type(error).__name__}: {str(error)[:300]}")
-
-    # --- loading
-
-    def _prepare(self, snapshot: Path, content_hash: str) -> "Prepared":
-        # Lazy: an engine object is cheap to make, and torch is imported off the event loop.
-        import torch
-
-        from rl_bench.engine.prepared import Preparer
-
-        if self._preparer is None:
-            self._preparer = Preparer(
-                dtype=getattr(torch, self._options.dtype),
-                max_model_len=self._options.max_model_len,
-            )
-        return self._preparer.prepare(snapshot, content_hash=content_hash)
-
-    async def _swap(self, prepared: "Prepared") -> bool:
-        """Swaps the weights in place; ``False`` when a fresh engine is needed."""
-        if not self._is_alive() or prepared.fingerprint != self._fingerprint:
-            return False
-        try:
-            async with asyncio.timeout(SWAP_TIMEOUT_S):
-                problem = await self._while_alive(self._try_swap(prepared))
-        except Exception as error:  # noqa: BLE001  whatever broke in the swap, a fresh engine is the answer
-            problem = f"{type(error).__name__}: {error}"
-        if problem:
-            logger.warning("warm swap to %s failed: it %s", prepared.content_hash[:12], problem)
-        return not problem
-
-    async def _try_swap(self, prepared: "Prepared") -> str:
-        problem = await self._swap_weights(prepared.folder)
-        if problem:
-            return problem
-        assert self._process is not None
-        if not await self._process.llm.reset_prefix_cache():
-            return "could not empty the prefix cache"
-        return (await self._check(prepared)).problem
-
-    async def _swap_weights(self, folder: Path) -> str:
-        """Has every worker load ``folder``; returns what went wrong in any of them."""
-        assert self._process is not None
-        began = time.monotonic()
-        problems = await self._process.llm.collective_rpc("swap_weights", args=(str(folder),))
-        self._engine_s = time.monotonic() - began
-        return "; ".join(problem for problem in problems if problem)
-
-    async def _start(self, prepared: "Prepared") -> None:
-        failure: Exception | None = None
-        for _ in range(NUM_STARTS):
-            await self._stop()
-            try:
-                await self._start_once(prepared)
-            except SubmissionError:
-                await self._stop()
-                raise
-            except Exception as error:  # noqa: BLE001  vLLM raises whatever its child died of
-                logger.warning("engine start failed: %s", error)
-                failure = error
-                continue
-            return
-        await self._stop()
-        raise GraderError(
-            f"the engine did not start in {NUM_STARTS} attempts: {str(failure)[:500]}",
-            cure=f"see {self._options.log_folder or 'standard error'}",
-        ) from failure
-
-    async def _start_once(self, prepared: "Prepared") -> None:
-        import torch
-
-        from rl_bench.engine.canary import Canary
-
-        began = time.monotonic()
-        self._process = await VllmProcess.start(prepared.folder, self._options)
-        self._engine_s = time.monotonic() - began
-        self._fingerprint = prepared.fingerprint
-        self._canary = Canary(getattr(torch, self._options.dtype))
-        async with asyncio.timeout(SWAP_TIMEOUT_S):
-            await self._while_alive(self._check_fresh(prepared))
-
-    async def _check_fresh(self, prepared: "Prepared") -> None:
-        """A fresh engine defines what is right, so here a wrong reference is the one to go."""
-        from rl_bench.engine.prepared import computes_nan
-
-        verdict = await self._check(prepared)
-        if not verdict.finite:
-            raise computes_nan()
-        if verdict.problem:
-            logger.warning("no independent canary for this architecture: it %s", verdict.problem)
-            self._without_reference.add(prepared.fingerprint)
-            verdict = await self._check(prepared)
-        if verdict.problem:
-            raise RuntimeError(f"a fresh engine fails its canary: it {verdict.problem}")
-
-    async def _check(self, prepared: "Prepared") -> "CanaryVerdict":
-        assert self._preparer is not None
-        assert self._canary is not None
-        answers: list[float] = []
-        for prompt in self._preparer.prompts(prepared.header):
-            answers += await self._score(prompt)
-        trusted = prepared.fingerprint not in self._without_reference
-        return self._canary.judge(
-            answers,
-            content_hash=prepared.content_hash,
-            weights=prepared.evidence.weights,
-            reference=prepared.evidence.reference if trusted else None,
-        )
-
-    def _is_alive(self) -> bool:
-        return self._process is not None and self._process.is_alive
-
-    async def _stop(self) -> None:
-        process, self._process, self._loaded = self._process, None, None
-        if process is not None:
-            await process.stop()
 
 
 def _tell(on_completion: OnCompletion, index: int, answer: "asyncio.Future[Completion]") -> None:

@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import filelock
 import psutil
@@ -26,11 +26,14 @@ from rl_bench.engine.vllm_setup import (
 from rl_bench.errors import GraderError
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 GRACE_S = 1.0
 """From SIGTERM to SIGKILL: an engine has nothing to save, and takes seconds to end by itself."""
 
 KILL_TIMEOUT_S = 5.0
+
+ALIVE_CHECK_S = 1.0
 
 
 class VllmProcess:
@@ -78,6 +81,21 @@ class VllmProcess:
             and self.requests.is_running
             and all(map(_is_running, self.processes))
         )
+
+    async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of ``work``, unless the engine dies first: vLLM may leave its callers waiting.
+
+        Raises:
+            GraderError: It died.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=ALIVE_CHECK_S))[0]:
+                if not self.is_alive:
+                    raise GraderError("the engine died")
+            return task.result()
+        finally:
+            task.cancel()
 
     async def stop(self) -> None:
         """Ends the engine, whatever state it is in; its processes are gone afterwards."""

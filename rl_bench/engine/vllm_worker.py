@@ -1,4 +1,4 @@
-"""What runs inside vLLM's worker processes: the in-place swap of weights, done completely.
+"""What runs inside vLLM's worker processes: the swap of weights, in two steps.
 
 vLLM mixes `WorkerExtension` into its worker class and calls its methods by name. Nothing may
 escape a method as an exception, since that kills the whole engine: each returns a text instead,
@@ -9,10 +9,13 @@ import os
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import psutil
+
+from rl_bench.engine.vllm_standby import Standby, process_head
 
 
 class WorkerExtension:
@@ -20,31 +23,44 @@ class WorkerExtension:
 
     model_runner: Any  # vLLM's, present in the class that this is mixed into
     reload_weights: Any
+    _standby: Standby | None
 
-    def swap_weights(self, path: str) -> str:
-        """Loads the weights of the checkpoint at ``path`` over the present ones.
+    def stage_weights(self, path: str) -> str:
+        """Does ahead of `swap_weights` all that it can while no request runs.
 
-        Beyond vLLM's own reload: (1) the output head is processed again. On CPUs a linear layer
-        keeps a packed copy of its weight, and a tied model's checkpoint has no tensor for the head
-        that would refresh it. (2) The KV cache is zeroed: masked attention multiplies whatever an
-        earlier checkpoint left in unused slots by zero, and zero times NaN is NaN.
+        The second copy of the model, where there can be one, gets the weights of the checkpoint at
+        ``path``, and the KV cache is zeroed: masked attention multiplies whatever an earlier
+        checkpoint left in unused slots by zero, and zero times NaN is NaN. So the prefix cache must
+        be empty.
 
         Returns:
             Empty, or the traceback.
         """
-        try:
-            with ThreadPoolExecutor(1) as beside:
-                zeroed = beside.submit(self._zero_caches)
-                self.reload_weights(weights_path=path)
-                self._process_head()
-                zeroed.result()
-        except Exception:  # noqa: BLE001  the boundary: an exception here would kill the engine
-            return traceback.format_exc()
-        return ""
+        return _told(partial(self._stage, path))
 
-    def _zero_caches(self) -> None:
+    def swap_weights(self, path: str) -> str:
+        """Makes the checkpoint at ``path`` the one that answers, staged before or not.
+
+        Returns:
+            Empty, or the traceback.
+        """
+        return _told(partial(self._swap, path))
+
+    def _stage(self, path: str) -> None:
         for cache in _tensors(self.model_runner.kv_caches):
             cache.zero_()
+        if not hasattr(self, "_standby"):
+            self._standby = Standby.of(self.model_runner)
+        if self._standby is not None:
+            self._standby.load(path)
+
+    def _swap(self, path: str) -> None:
+        standby = getattr(self, "_standby", None)
+        if standby is not None and standby.holds(path):
+            standby.exchange()
+        else:
+            self.reload_weights(weights_path=path)
+            process_head(self.model_runner.get_model())
 
     def follow_parent(self, pid: int, started: float) -> str:
         """Ends this process soon after process ``pid`` (started at ``started``) is gone.
@@ -55,12 +71,14 @@ class WorkerExtension:
         threading.Thread(target=_die_with, args=(pid, started), daemon=True).start()
         return ""
 
-    def _process_head(self) -> None:
-        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
-        for module in self.model_runner.get_model().modules():
-            if isinstance(module, ParallelLMHead):
-                module.quant_method.process_weights_after_loading(module)
+def _told(work: Callable[[], None]) -> str:
+    """Does ``work``; returns the traceback of its exception, or nothing."""
+    try:
+        work()
+    except Exception:  # noqa: BLE001  the boundary: an exception here would kill the engine
+        return traceback.format_exc()
+    return ""
 
 
 def _tensors(caches: Any) -> list[Any]:

@@ -6,12 +6,13 @@ models, tied and untied, computed in float32.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +27,7 @@ from rl_bench.checkpoint import content_hash
 from rl_bench.engine.base import Completion, FinishReason, GenerationRequest, LoadKind, Sampling
 from rl_bench.engine.prompts import CheckpointTokenizer
 from rl_bench.engine.vllm_engine import VllmEngine
+from rl_bench.engine.vllm_loader import VllmLoader
 from rl_bench.engine.vllm_setup import MIN_BATCHED_TOKENS, VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
 
@@ -106,19 +108,39 @@ def hf_greedy(folder: Path) -> list[str]:
     return texts
 
 
-class SwitchableEngine(VllmEngine):
-    """An engine that can be told to use vLLM's own reload, which leaves a tied head stale."""
+@contextlib.contextmanager
+def moved_away(folder: Path) -> Iterator[Path]:
+    """The folder under another name, for a while."""
+    away = folder.with_name("away")
+    folder.rename(away)
+    try:
+        yield away
+    finally:
+        away.rename(folder)
 
-    plain_reload = False
+
+class SwitchableLoader(VllmLoader):
+    """A loader that can be told how to swap.
+
+    Attributes:
+        way: ``plain``: vLLM's own reload, which leaves a tied head stale. ``moved``: the checkpoint
+            is elsewhere since it was staged, so that its weights are loaded in place. ``gone``: its
+            files cannot be read any more when the swap begins.
+    """
+
+    way = ""
 
     async def _swap_weights(self, folder: Path) -> str:
-        if not self.plain_reload:
+        assert self.process is not None
+        if self.way == "plain":
+            await self.process.llm.collective_rpc(
+                "reload_weights", kwargs={"weights_path": str(folder)}
+            )
+            return ""
+        if not self.way:
             return await super()._swap_weights(folder)
-        assert self._process is not None
-        await self._process.llm.collective_rpc(
-            "reload_weights", kwargs={"weights_path": str(folder)}
-        )
-        return ""
+        with moved_away(folder) as away:
+            return await super()._swap_weights(away if self.way == "moved" else folder)
 
 
 @dataclass
@@ -182,7 +204,8 @@ def story(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 async def tell(models: dict[str, Path], options: VllmOptions) -> Story:
     """Three cold starts; everything else happens in the warm engine."""
-    engine, story = SwitchableEngine(options), Story()
+    loader, story = SwitchableLoader(options), Story()
+    engine = VllmEngine(options, loader=loader)
 
     async def visit(label: str, model: str) -> None:
         report = await engine.load(models[model], content_hash=content_hash(models[model]))
@@ -209,10 +232,14 @@ async def tell(models: dict[str, Path], options: VllmOptions) -> Story:
         await visit("tied_b, swapped in again", "tied_b")
         await look_around(engine, story)
         await visit("tied_a, before the stale head", "tied_a")
-        engine.plain_reload = True
+        loader.way = "plain"
         await visit("tied_b, fresh engine", "tied_b")  # the canary throws the warm one away
-        engine.plain_reload = False
+        loader.way = "gone"
         await visit("tied_a, warm again", "tied_a")
+        loader.way = "moved"
+        await visit("tied_b, loaded in place", "tied_b")
+        loader.way = ""
+        await visit("tied_a, after a load in place", "tied_a")
         await die(engine, story)
         await visit("untied_b, fresh engine", "untied_b")
         await visit("untied_a, swapped in", "untied_a")
@@ -311,6 +338,8 @@ async def die(engine: VllmEngine, story: Story) -> None:
         ("own_head", "tied_b, fresh engine"),
         ("tied_a, swapped back", "tied_a, first"),
         ("tied_a, warm again", "tied_a, first"),
+        ("tied_b, loaded in place", "tied_b, fresh engine"),
+        ("tied_a, after a load in place", "tied_a, first"),
         ("untied_b, swapped in", "untied_b, fresh engine"),
     ],
 )
@@ -349,7 +378,12 @@ def test_weights_stored_in_another_dtype_are_swapped_too(story: Story) -> None:
     assert story.answers["half"].kind is LoadKind.WARM
 
 
-def test_refused_checkpoints_do_not_reach_the_engine(story: Story) -> None:
+def test_a_swap_reads_nothing_that_was_staged(story: Story) -> None:
+    """Its files were out of reach when the swap began, and no fresh engine was needed."""
+    assert story.answers["tied_a, warm again"].kind is LoadKind.WARM
+
+
+def test_refused_checkpoints_do_not_answer(story: Story) -> None:
     before, after = story.answers["tied_a, swapped back"], story.answers["tied_a, after bad ones"]
     assert after.kind is LoadKind.RESIDENT
     assert (after.texts, after.scores) == (before.texts, before.scores)
@@ -434,6 +468,7 @@ OWNER = """
 import asyncio, sys
 from pathlib import Path
 from rl_bench.engine.vllm_engine import VllmEngine
+from rl_bench.engine.vllm_loader import VllmLoader
 from rl_bench.engine.vllm_setup import VllmOptions
 
 async def main():
