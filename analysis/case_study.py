@@ -38,6 +38,7 @@ from analysis.narrative import Narrative, narrate
 from analysis.results import Results, load
 from analysis.route_model import FinalRoute, Route, Segment
 from analysis.routes import routes_of
+from analysis.some_runs import some_runs
 from analysis.trajectories import failures, run_figures, spending, trajectory
 from rl_bench.agent_records import MODE_RULE
 from rl_bench.command_line import read_flags
@@ -334,9 +335,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = account_config(args)
         results = load([args.results])
-        missing = set(args.run or ()) - set(results.runs["run_id"])
-        if missing:
-            raise ResultsError(f"there is no run {min(missing)}: names are those under runs/")
+        results = some_runs(results, args.run) if args.run else results
     except ResultsError as error:
         parser.error(str(error))
     studies = list(case_studies(results, routes_of(results, args.run)))

@@ -26,6 +26,7 @@ from rl_bench.command_line import (
 
 if TYPE_CHECKING:
     from analysis.html.site import Settings, Site
+    from analysis.results import Results
 
 LIVE_S = 30.0
 MIN_LIVE_S, MAX_LIVE_S = 2.0, 86_400.0
@@ -58,6 +59,8 @@ def _run(args: argparse.Namespace) -> int:
     from rl_bench.counts import plural
 
     results = load(folders)
+    if args.run:
+        return _named(results, out, args)
     with Steps() as steps:
         site = write_site(results, out, settings=_settings(args), say=steps.tell)
     for run_id, problem in site.problems:
@@ -71,6 +74,19 @@ def _run(args: argparse.Namespace) -> int:
         + (f"; {plural(len(site.problems), 'run')} could not be read" if site.problems else "")
     )
     return EXIT_FAILED if site.problems else 0
+
+
+def _named(results: "Results", out: Path, args: argparse.Namespace) -> int:
+    from analysis.html.named import write_named
+    from analysis.html.progress import Steps
+
+    with Steps() as steps:
+        pages = write_named(results, args.run, out, settings=_settings(args), say=steps.tell)
+    for path, page in pages:
+        say(f"{path}: {page.num_bytes / 1e6:.2f} MB")
+        if page.problem:
+            say(f"run {page.run_id}: {page.problem}", to_stderr=True)
+    return EXIT_FAILED if any(page.problem for _, page in pages) else 0
 
 
 def _others(site: "Site") -> str:
@@ -113,12 +129,19 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=partial(number_from, 0), default=0, help="of every resampling (0)"
     )
     add_report_options(parser)
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument(
+        "--run",
+        action="append",
+        metavar="RUN_ID",
+        help="only this run's page, and nothing else anew; may be repeated",
+    )
     parser.add_argument("--no-plots", action="store_true", help="tables and pages only")
     parser.add_argument(
         "--no-studies", action="store_true", help="no routes and case studies (reads no code)"
     )
     parser.add_argument("--png", action="store_true", help="plots as PNG as well")
-    parser.add_argument(
+    alone.add_argument(
         "--live",
         type=partial(number_within, MIN_LIVE_S, MAX_LIVE_S),
         nargs="?",

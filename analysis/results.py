@@ -8,7 +8,7 @@ they lack as nulls.
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,11 +32,16 @@ class Results:
     """The tables of one or more sweeps; read when first asked for.
 
     ``runs`` has one row a run and task. The other tables hold the last attempt's rows only, unless
-    ``every_attempt``.
+    ``every_attempt``. ``names``: of the runs alone whose files have these names; None: of all.
     """
 
     folders: tuple[Path, ...]
     every_attempt: bool = False
+    names: frozenset[str] | None = None
+
+    def run_files(self) -> list[str]:
+        """The names of runs' files, each as often as sweeps have it."""
+        return [Path(file).stem for folder in self.folders for file in self._files(folder, "runs")]
 
     @cached_property
     def runs(self) -> pl.DataFrame:
@@ -54,7 +59,9 @@ class Results:
 
     def table(self, name: str) -> pl.LazyFrame:
         """Another table by name, e.g. ``submissions``, ``items``, ``driver_calls``, ``trace``."""
-        frame = pl.concat([self._renamed(_scan(_files(f, name), name), f) for f in self.folders])
+        frame = pl.concat(
+            [self._renamed(_scan(self._files(f, name), name), f) for f in self.folders]
+        )
         return self._of_last_attempts(frame)
 
     def collected(self, name: str, rows: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
@@ -70,7 +77,7 @@ class Results:
         parts = [
             _read(files, name, partial(self._last_rows, folder=folder, rows=rows))
             for folder in self.folders
-            for files in _some(_files(folder, name))
+            for files in _some(self._files(folder, name))
         ]
         return pl.concat(parts, rechunk=True)
 
@@ -100,7 +107,7 @@ class Results:
         """By sweep's folder: table ``runs`` with the ids that the runs' folders have."""
         return {
             folder: pl.concat(
-                [_read(files, "runs", _all) for files in _some(_files(folder, "runs"))],
+                [_read(files, "runs", _all) for files in _some(self._files(folder, "runs"))],
                 rechunk=True,
             ).with_columns(folder=pl.lit(f"{folder / 'runs'}/") + pl.col("run_id"))
             for folder in self.folders
@@ -125,6 +132,9 @@ class Results:
                 )
         return shared
 
+    def _files(self, folder: Path, table: str) -> list[str]:
+        return _files(folder, table, self.names)
+
     def _renamed(self, frame: pl.LazyFrame, folder: Path) -> pl.LazyFrame:
         """A table of a sweep in which no run has another's id."""
         own = self._shared.filter(pl.col("folder").str.starts_with(f"{folder / 'runs'}/"))
@@ -146,13 +156,14 @@ class Results:
         return frame.join(last, on=["run_id", "attempt"], how="semi", maintain_order="left")
 
 
-def _files(folder: Path, name: str) -> list[str]:
-    """The files of a table, by run.
+def _files(folder: Path, name: str, runs: Collection[str] | None) -> list[str]:
+    """The files of a table, by run; ``runs``: of these alone.
 
     Raises:
         ResultsError: Something else has the name of one: a pipe would block, a folder holds others.
     """
-    found = sorted(map(str, (folder / "tables" / name).glob("*.parquet")))
+    there = (folder / "tables" / name).glob("*.parquet")
+    found = sorted(str(path) for path in there if runs is None or path.stem in runs)
     for file in found:
         try:
             check_is_file(Path(file))

@@ -3,11 +3,12 @@
 A run whose files are damaged costs its own page only: what is wrong is told, and a page says so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from polars.exceptions import PolarsError
 
@@ -47,7 +48,12 @@ class Written:
 
 
 def write_pages(
-    jobs: Sequence[PageJob], *, by: Workers = HERE, refresh_s: float = 0.0, written: str = ""
+    jobs: Sequence[PageJob],
+    *,
+    by: Workers = HERE,
+    refresh_s: float = 0.0,
+    written: str = "",
+    has_overview: bool = True,
 ) -> Iterator[Written]:
     """Writes all pages, and tells of each as it is there.
 
@@ -56,46 +62,44 @@ def write_pages(
         by: Who writes them; processes begin at once.
         refresh_s: How often a page loads itself anew; 0: never.
         written: When, in words.
+        has_overview: Whether there is one that they can lead to.
 
     Raises:
         WorkerError: A process ended in the middle of its work.
     """
-    work = partial(_write_together, refresh_s=refresh_s, written=written)
+    shown = {"refresh_s": refresh_s, "written": written, "has_overview": has_overview}
+    work = partial(_write_together, shown=shown)
     num = min(TOGETHER, max(len(jobs) // by.num, 1))
     batches = [jobs[place : place + num] for place in range(0, len(jobs), num)]
     made = by.map(work, batches, name=lambda batch: f"the page of {batch[0].run_id}")
     return chain.from_iterable(made)
 
 
-def _write_together(jobs: Sequence[PageJob], *, refresh_s: float, written: str) -> list[Written]:
+def _write_together(jobs: Sequence[PageJob], *, shown: Mapping[str, Any]) -> list[Written]:
     """Pages whose tables are read together, or one by one where a file among them is damaged."""
     read: list[RunRows] | list[None]
     try:
         read = tables_of(job.rows[0] for job in jobs)
     except (OSError, PolarsError):
         read = [None] * len(jobs)
-    return [
-        _write_page(job, tables, refresh_s=refresh_s, written=written)
-        for job, tables in zip(jobs, read, strict=True)
-    ]
+    return [_write_page(job, tables, shown=shown) for job, tables in zip(jobs, read, strict=True)]
 
 
-def _write_page(job: PageJob, tables: RunRows | None, *, refresh_s: float, written: str) -> Written:
+def _write_page(job: PageJob, tables: RunRows | None, *, shown: Mapping[str, Any]) -> Written:
     problem = ""
-    refresh_s = 0.0 if job.rows[0]["is_final"] else refresh_s
+    still = {**shown, "refresh_s": 0.0}
     try:
         text = run_html(
             run_page(job.rows, tables=tables, trainings=_trainings(job.study)),
-            refresh_s=refresh_s,
-            written=written,
             kinds=KINDS,
             study=job.study,
             account=job.account,
             stem=job.path.stem,
+            **(still if job.rows[0]["is_final"] else shown),
         )
     except Exception as error:  # noqa: BLE001  one damaged run must not cost the others' pages
         problem = f"{type(error).__name__}: {error}"
-        text = render("broken.html", run=job.rows[0], problem=problem)
+        text = render("broken.html", run=job.rows[0], problem=problem, **still)
     return Written(job.run_id, write(job.path, text), problem)
 
 

@@ -120,7 +120,7 @@ def write_site(
         accounts: dict[str, Narrative] = {}
         with _no_collection():
             if routes is not None:
-                new, accounts = _studies(results, routes, out, settings=settings, say=say)
+                new, accounts = write_studies(results, routes, out, settings=settings, say=say)
                 studies |= new
             written = moment(datetime.now(UTC))
             jobs = _jobs(results, paged, studies, accounts, out, settings=settings)
@@ -165,7 +165,7 @@ def _routes(results: Results, settings: Settings, by: Workers) -> Iterator[Route
     return each_route(results, None if run_ids is None else sorted(run_ids), by=by)
 
 
-def _studies(
+def write_studies(
     results: Results, routes: Iterator[Route], out: Path, *, settings: Settings, say: Say
 ) -> tuple[dict[str, CaseStudy], dict[str, Narrative]]:
     """Case studies of the runs that have a route, written, and accounts of them; by run."""

@@ -230,7 +230,9 @@ def test_values_of_environment_variables_stay_out(tmp_path: Path) -> None:
     runs = scene.results().runs
     rows = [{**row, "spec": json.dumps({"agent": {"env": {"TOKEN": "sk-1234"}}})}
             for row in runs.iter_rows(named=True)]  # fmt: skip
-    text = run_html(run_page(rows), kinds=KINDS, study=None, stem="r", written="")
+    text = run_html(
+        run_page(rows), kinds=KINDS, study=None, stem="r", written="", has_overview=True
+    )
     assert "TOKEN" in text
     assert "sk-1234" not in text
 
@@ -271,7 +273,7 @@ def test_a_run_with_a_hundred_thousand_words_has_a_page_of_bounded_size(tmp_path
     scene.end(4_200)
     runs = list(scene.results().runs.iter_rows(named=True))
     page = run_page(runs)
-    text = run_html(page, kinds=KINDS, study=None, stem="r", written="")
+    text = run_html(page, kinds=KINDS, study=None, stem="r", written="", has_overview=True)
     assert len(text) < 1_500_000
     assert page.timeline.num_left_out > 2_000
     assert "are left out" in text

@@ -355,7 +355,10 @@ def test_a_live_page_loads_itself_anew_until_it_is_paused(
     run = {"run_id": "r", "agent": "a", "driver": "d", "mode": "free", "tasks": ["t"], "seed": 0,
            "folder": "/x"}  # fmt: skip
     page.write_text(
-        render("broken.html", run=run, problem="none", refresh_s=1.0, written="now"), "utf-8"
+        render(
+            "broken.html", run=run, problem="none", refresh_s=1.0, written="now", has_overview=True
+        ),
+        "utf-8",
     )
     tab = _open(chromium, page)
     tab.page.wait_for_event("load")
