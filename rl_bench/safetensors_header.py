@@ -120,6 +120,7 @@ def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
     spans: list[tuple[int, int]] = []
     for name, entry in header.items():
         if name == "__metadata__":
+            _check_metadata(file, entry)
             continue
         specs[name], span = _parse_entry(file, name, entry)
         spans.append(span)
@@ -129,6 +130,12 @@ def _parse(file: Path, text: bytes) -> tuple[dict[str, TensorSpec], int]:
             raise _malformed(file, f"its tensors overlap or leave a gap at byte {end}")
         end = stop
     return specs, end
+
+
+def _check_metadata(file: Path, metadata: object) -> None:
+    """Readers of the format take texts by name and nothing else."""
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise _malformed(file, "its __metadata__ is not an object of texts")
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

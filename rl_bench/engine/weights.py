@@ -8,16 +8,18 @@ embedding.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from rl_bench.checkpoint import HEAD, CheckpointHeader
-from rl_bench.errors import SubmissionError
+from rl_bench.errors import GraderError, RlBenchError, SubmissionError
+from rl_bench.safetensors_header import read_tensor_specs
 
 NUM_THREADS = min(8, os.cpu_count() or 1)
 """Tensors that are looked at together: a pass over 16 GB on one core takes as long as a start."""
@@ -47,14 +49,16 @@ def scan_weights(
         A summary of every floating-point tensor by name: equal weights give equal summaries.
 
     Raises:
-        SubmissionError: ``non_finite`` or ``untied_head``, naming the tensor and its file.
+        SubmissionError: ``non_finite``, ``untied_head``, ``malformed_header`` or
+            ``tensor_dtypes``, naming the file and, where it is one's fault, the tensor.
+        GraderError: A file is not what ``header`` says any more.
+        OSError: A file cannot be read.
     """
     summaries: dict[str, TensorSummary] = {}
     look = partial(_look, dtype=dtype)
     with ThreadPoolExecutor(NUM_THREADS) as threads:
         for file in files:
-            with safe_open(file, framework="pt") as opened:
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  not a mapping
+            tensors = _tensors(file, header)
             of_file = repeat(file, len(tensors))
             # In their order, so that of two bad tensors always the same one is named.
             found = threads.map(look, tensors, tensors.values(), of_file)
@@ -67,12 +71,44 @@ def scan_weights(
     return summaries
 
 
+def _tensors(file: Path, header: CheckpointHeader) -> dict[str, torch.Tensor]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  not a mapping
+    except SafetensorError as error:
+        raise _refused(file, header, str(error)) from error
+
+
+def _refused(file: Path, header: CheckpointHeader, why: str) -> RlBenchError:
+    """Whose fault it is: of a file that is still as its header was, its own."""
+    with suppress(SubmissionError):
+        if read_tensor_specs(file).items() <= header.tensors.items():
+            return SubmissionError(
+                f"{file.name} cannot be read by safetensors: {why[:300]}",
+                cure="save the model again with save_pretrained",
+                reason="malformed_header",
+                file=file.name,
+            )
+    return GraderError(
+        f"{file} changed while it was looked at: {why[:300]}", cure="nothing may write a snapshot"
+    )
+
+
 def _look(
     name: str, tensor: torch.Tensor, file: Path, *, dtype: torch.dtype
 ) -> TensorSummary | None:
     if not (tensor.is_floating_point() and tensor.numel()):
         return None
-    summary = _summarise(tensor)
+    try:
+        summary = _summarise(tensor)
+    except NotImplementedError as error:  # half-byte floats
+        raise SubmissionError(
+            f"{name} in {file.name} is of dtype {str(tensor.dtype).removeprefix('torch.')}, "
+            "which cannot be computed with",
+            cure="save the model in bfloat16 or float32",
+            reason="tensor_dtypes",
+            file=file.name,
+        ) from error
     _check_finite(name, file, summary, dtype=dtype)
     return summary
 

@@ -159,6 +159,11 @@ def negative_shape(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
 
 
+def untold_metadata(folder: Path) -> None:
+    text = json.dumps({"__metadata__": {"epoch": 1}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+
+
 SINGLE_FILE_FAULTS: list[tuple[Callable[[Path], object], str, str]] = [
     (adapter_only, "adapter_only", "adapter_config.json"),
     (adapter_beside, "stale_shard", "adapter_model.safetensors"),
@@ -172,6 +177,7 @@ SINGLE_FILE_FAULTS: list[tuple[Callable[[Path], object], str, str]] = [
     (huge_header, "malformed_header", "model.safetensors"),
     (lying_header, "malformed_header", "model.safetensors"),
     (negative_shape, "malformed_header", "model.safetensors"),
+    (untold_metadata, "malformed_header", "model.safetensors"),
     (lambda f: (f / "model.safetensors").unlink(), "no_weights", "model.safetensors"),
     (lambda f: (f / "config.json").unlink(), "no_config", "config.json"),
     (lambda f: (f / "config.json").write_text("{"), "malformed_json", "config.json"),

@@ -1,6 +1,8 @@
 """The look at every weight of a checkpoint: sums, and which bad tensor is named."""
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from rl_bench.checkpoint import inspect, weight_files
 from rl_bench.compose import compose
+from rl_bench.engine.prepared import Preparer
 from rl_bench.engine.weights import TensorSummary, scan_weights
-from rl_bench.errors import SubmissionError
+from rl_bench.errors import GraderError, SubmissionError
 from rl_bench.models.base import resolve_model
 from rl_bench.plan import expand
 
@@ -49,3 +52,45 @@ def test_of_several_bad_tensors_the_first_is_named(folder: Path) -> None:
     for _ in range(10):
         with pytest.raises(SubmissionError, match=first):
             scan(folder)
+
+
+def write_tensors(file: Path, header: Mapping[str, object], *, num_bytes: int) -> None:
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(num_bytes))
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"),
+    [
+        ({"\ud800": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, "malformed_header"),
+        ({"w": {"dtype": "F4", "shape": [8], "data_offsets": [0, 4]}}, "tensor_dtypes"),
+    ],
+)
+def test_what_the_format_forbids_or_nothing_computes_with_is_the_checkpoints_fault(
+    folder: Path, header: Mapping[str, object], reason: str
+) -> None:
+    write_tensors(folder / "model.safetensors", header, num_bytes=4)
+    with pytest.raises(SubmissionError, match=r"model\.safetensors") as refused:
+        scan(folder)
+    assert (refused.value.reason, refused.value.file) == (reason, "model.safetensors")
+
+
+def test_a_file_that_changed_during_the_look_is_nobodys_score(folder: Path) -> None:
+    header = inspect(folder)
+    file = folder / "model.safetensors"
+    for content in (b"", file.read_bytes()[:-1]):
+        file.write_bytes(content)
+        with pytest.raises(GraderError, match=r"model\.safetensors changed"):
+            scan_weights(header, [file], dtype=torch.float32)
+
+
+def test_a_disk_that_refuses_is_nobodys_score(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("rl_bench.engine.prepared.scan_weights", refuse)
+    preparer = Preparer(dtype=torch.float32, max_model_len=64)
+    with pytest.raises(GraderError, match="Input/output error"):
+        preparer.prepare(folder, content_hash="0")
