@@ -93,4 +93,4 @@ def test_a_disk_that_refuses_is_nobodys_score(
     monkeypatch.setattr("rl_bench.engine.prepared.scan_weights", refuse)
     preparer = Preparer(dtype=torch.float32, max_model_len=64)
     with pytest.raises(GraderError, match="Input/output error"):
-        preparer.prepare(folder, content_hash="0")
+        preparer.prove(preparer.open(folder, content_hash="0"))
