@@ -102,7 +102,7 @@ class EvaluationProgress:
             statuses: How far gradings are, as far as that is known.
         """
         self._counts = {status.task: f" ({status})" for status in statuses}
-        self._has_started |= bool(statuses)
+        self._has_started |= any(status.total for status in statuses)
         if self._status is not None:
             self._status.update(Text(self.line()))
         elif self._start is not None and not self._has_started:
@@ -139,7 +139,7 @@ def show_records(
     out.print()
     for heading, meaning in _LEGEND.items():
         if any(column.heading == heading for column in columns):
-            print_line(out, f"{heading:9}  {meaning}")
+            print_line(out, f"{heading:8}  {meaning}")
     if columns[-1].heading != "metrics":
         for evaluation in evaluations:
             print_line(out, f"{evaluation.task} metrics: {_metrics(evaluation)}")
