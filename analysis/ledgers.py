@@ -3,15 +3,18 @@
 For views of a sweep that is running; its tables, which lag behind, are left alone.
 """
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationError
 
 from analysis.errors import ResultsError
 from rl_bench.clone import read_regular
+from rl_bench.config import MAX_SECONDS
 from rl_bench.errors import LedgerError
 from rl_bench.ledger import read_ledger_part
 from rl_bench.paths import SweepPaths
@@ -20,6 +23,8 @@ from rl_bench.run_view import RunView
 from rl_bench.sweep_lock import is_driven
 
 _LABEL_PARTS = 7
+MAX_NAME = 255
+"""Characters of a run's id, which is a folder's name."""
 
 
 @dataclass(slots=True)
@@ -79,11 +84,15 @@ class SweepLedgers:
         return datetime.fromtimestamp(last_s, UTC)
 
     def plan(self) -> list[PlannedRun]:
-        """Every planned run in the plan's order, those that have not begun as their ids say."""
+        """Every planned run in the plan's order, those that have not begun as their ids say.
+
+        Raises:
+            ResultsError: The sweep's record is damaged.
+        """
         views = self.views
-        names = planned_ids(self.paths)
+        record = _record(self.paths)
+        names, budget_s = record.run_ids, record.conditions.budget.wall_clock_s
         order = [*names, *sorted(set(views) - set(names))]
-        budget_s = _budget_s(self.paths)
         return [
             _planned(views[name]) if name in views else _waiting(name, budget_s) for name in order
         ]
@@ -116,27 +125,52 @@ def sweeps_in(folders: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in found))
 
 
-def planned_ids(paths: SweepPaths) -> tuple[str, ...]:
-    """The plan that the sweep's name is fixed to; empty where it was not recorded."""
+class _Budget(BaseModel):
+    wall_clock_s: float = Field(default=0.0, ge=0, le=MAX_SECONDS)
+
+
+class _Conditions(BaseModel):
+    budget: _Budget = _Budget()
+
+
+class _Record(BaseModel):
+    """What is shown of a ``sweep.json``, of any version; see `rl_bench.sweep_claim.SweepRecord`."""
+
+    run_ids: tuple[Annotated[str, Field(max_length=MAX_NAME)], ...] = ()
+    conditions: _Conditions = _Conditions()
+
+
+def _record(paths: SweepPaths) -> _Record:
+    """The sweep's record; an empty one where it is not there or cannot be opened.
+
+    Raises:
+        ResultsError: It is damaged.
+    """
     try:
-        record = json.loads(read_regular(paths.config))
-        names = record["run_ids"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
-    return tuple(map(str, names)) if isinstance(names, list) else ()
+        return _Record.model_validate_json(read_regular(paths.config))
+    except OSError:
+        return _Record()
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "JSON"
+        raise ResultsError(
+            f"{paths.config} cannot be read as a sweep's record: {where}: {problem['msg']}",
+            cure="Restore it; without it, the runs that have begun are shown",
+        ) from error
+
+
+def planned_ids(paths: SweepPaths) -> tuple[str, ...]:
+    """The plan that the sweep's name is fixed to; empty where it was not recorded.
+
+    Raises:
+        ResultsError: The record is damaged.
+    """
+    return _record(paths).run_ids
 
 
 def _is_sweep(folder: Path) -> bool:
     # A report, too, has a folder runs/.
     return (folder / "sweep.json").is_file() or any(folder.glob("runs/*/ledger.jsonl"))
-
-
-def _budget_s(paths: SweepPaths) -> float:
-    try:
-        record = json.loads(read_regular(paths.config))
-        return float(record["conditions"]["budget"]["wall_clock_s"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
 
 
 def _planned(view: RunView) -> PlannedRun:

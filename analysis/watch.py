@@ -84,7 +84,7 @@ def _list(sweeps: Sequence[SweepLedgers]) -> None:
     ordered = sorted(sweeps, key=lambda sweep: sweep.changed_utc, reverse=True)
     cells = {
         "sweep": [sweep.paths.root.name for sweep in ordered],
-        "runs": [str(len(planned_ids(sweep.paths)) or "?") for sweep in ordered],
+        "runs": [_num_planned(sweep) for sweep in ordered],
         "now": ["runs" if sweep.is_driven else "" for sweep in ordered],
         "last entry (UTC)": [f"{sweep.changed_utc:%Y-%m-%d %H:%M:%S}" for sweep in ordered],
         "watch": [_command(sweep.paths.root) for sweep in ordered],
@@ -95,6 +95,13 @@ def _list(sweeps: Sequence[SweepLedgers]) -> None:
         if any(column)
     ]
     say(table_text(columns, width=sum(column.width + 2 for column in columns)).plain)
+
+
+def _num_planned(sweep: SweepLedgers) -> str:
+    try:
+        return str(len(planned_ids(sweep.paths)) or "?")
+    except ResultsError:  # told when it is watched; the others can be
+        return "?"
 
 
 def _command(sweep: Path) -> str:

@@ -478,5 +478,5 @@ def _has_finished(ledger: Path) -> bool:
             stream.seek(max(0, size - LEDGER_TAIL_BYTES))
             event = json.loads(stream.read().splitlines()[-1])["event"]
             return bool(event["type"] == "run_finished" and event["final"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False  # never started, or damaged, which the start itself tells

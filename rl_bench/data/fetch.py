@@ -219,7 +219,7 @@ class _Transfer:
     def _read_about(self) -> dict[str, str]:
         try:
             return {str(k): str(v) for k, v in json.loads(self._about.read_bytes()).items()}
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             return {}
 
     def _take(self, response: httpx.Response, *, is_rest: bool) -> None:

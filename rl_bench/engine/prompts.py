@@ -196,7 +196,7 @@ def _stop_ids(folder: Path, tokenizer: Any) -> frozenset[int]:  # noqa: ANN401  
             continue
         try:
             value = json.loads(read_regular(folder / name)).get("eos_token_id")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise SubmissionError(
                 f"{name} is not a JSON object",
                 cure="copy the base model's, or delete it",

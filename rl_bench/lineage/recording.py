@@ -329,7 +329,7 @@ def _shell_text(event: AgentEvent) -> str:
     """The command that an event tells of; empty when it tells of none."""
     if event.kind != "tool_call" or event.name not in SHELL_TOOLS:
         return ""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         fields = json.loads(event.text)
         if isinstance(fields, dict):
             command = fields.get("command", fields.get("cmd", ""))

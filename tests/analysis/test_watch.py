@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from filelock import FileLock
 
-from analysis import watch
+from analysis import report, watch
 from analysis.ledgers import SweepLedgers, sweeps_in
 from rl_bench.events import RunEnd, StateChanged
 from rl_bench.events import RunState as State
@@ -82,6 +83,44 @@ def test_a_damaged_ledger_is_told_and_the_others_go_on(
     assert "run s: ledger" in out
     assert "line 1 is damaged" in out
     assert "0/1 run finished" in out
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"conditions": {"budget": {"wall_clock_s": NaN}}}',
+        '{"conditions": {"budget": {"wall_clock_s": 1e999}}}',
+        '{"conditions": {"budget": {"wall_clock_s": -1}}}',
+        '{"conditions": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        "[" * 100_000,
+        '{"run_ids": "r"}',
+        f'{{"run_ids": ["a-a-a-a-a-s{"9" * 5000}-a"]}}',
+        "[]",
+        '{"run',
+        "\udcff",
+    ],
+)
+@pytest.mark.parametrize("command", [watch, report])
+def test_a_damaged_record_of_a_sweep_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], record: str, command: ModuleType
+) -> None:
+    scene = LedgerScene(tmp_path)
+    write_ledger(scene)
+    scene.sweep.config.write_text(record, encoding="utf-8", errors="surrogateescape")
+    arguments = ["--once"] if command is watch else ["--live", "--no-plots", "--no-studies"]
+    assert command.main([str(scene.sweep.root), *arguments]) == 2
+    assert f"{scene.sweep.config} cannot be read as a sweep's record" in capsys.readouterr().err
+
+
+def test_a_damaged_record_hides_no_other_sweep_in_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        plan_of(SweepPaths(tmp_path / name), WAITING)
+    (tmp_path / "a" / "sweep.json").write_text("{")
+    assert watch.main([str(tmp_path)]) == 2
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert sorted(lines) == [["a", "?"], ["b", "1"]]
 
 
 def test_a_report_beside_sweeps_is_none(tmp_path: Path) -> None:

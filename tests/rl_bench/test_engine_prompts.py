@@ -85,9 +85,10 @@ def test_end_tokens_come_from_tokenizer_and_generation_config(folder: Path) -> N
     (own,) = tokenizer.stop_ids
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6]}))
     assert CheckpointTokenizer(folder).stop_ids == {own, 5, 6}
-    (folder / "generation_config.json").write_text("[")
-    with pytest.raises(SubmissionError):
-        CheckpointTokenizer(folder)
+    for damaged in ("[", "[" * 100_000):
+        (folder / "generation_config.json").write_text(damaged)
+        with pytest.raises(SubmissionError):
+            CheckpointTokenizer(folder)
 
 
 def test_decoding_leaves_the_end_token_out(folder: Path) -> None:

@@ -268,6 +268,8 @@ def test_a_sweep_tells_how_much_of_it_has_finished() -> None:
         with Ledger(paths.run(run_id(spec)).ledger) as ledger:
             ledger.append(RunFinished(end=RunEnd.INFRA_ERROR))
     assert found().startswith("3 of 3 runs finished")
+    paths.run(run_id(plan[0])).ledger.write_text("[" * 100_000, encoding="utf-8")
+    assert found().startswith("resumes, 2 of 3 runs finished")
 
 
 def test_a_sweep_that_is_running_is_shown_and_left_alone() -> None:

@@ -150,6 +150,13 @@ def test_a_command_told_with_its_result_began_before(tmp_path: Path) -> None:
     assert not recording.commands[0].keeps_folder
 
 
+def test_a_tool_call_that_is_nested_too_deeply_is_its_text(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    run = write_ledger(tmp_path, call(deep, 5.0, name="bash"), accept(1, 30.0))
+    [command] = make_recording(run).commands
+    assert deep.startswith(command.text.rstrip("…"))
+
+
 def test_quick_commands_told_after_their_submissions_come_before(tmp_path: Path) -> None:
     ask = 'curl $URL/submit -d \'{"model_path": "output/v%d"}\''
     run = write_ledger(

@@ -165,6 +165,16 @@ def test_a_busy_server_is_asked_again(
     assert len(server.seen) == len(faults) + 1
 
 
+def test_a_part_whose_origin_cannot_be_read_is_fetched_anew(
+    server: FileServer, get: Get, target: Path
+) -> None:
+    server.add("/file.bin", CONTENT)
+    leave_part(target, CONTENT[:HALF])
+    Path(f"{partial_of(target)}.json").write_text("[" * 100_000)
+    get()
+    assert target.read_bytes() == CONTENT
+
+
 def test_a_server_that_stays_busy_is_given_up_and_the_part_kept(
     server: FileServer, get: Get, target: Path
 ) -> None:
