@@ -41,7 +41,7 @@ from analysis.routes import routes_of
 from analysis.some_runs import some_runs
 from analysis.trajectories import failures, run_figures, spending, trajectory
 from rl_bench.agent_records import MODE_RULE
-from rl_bench.command_line import read_flags
+from rl_bench.command_line import ended, prepare_process, read_flags, say
 from rl_bench.config import JudgeConfig, RunSpec
 from rl_bench.counts import plural
 from rl_bench.events import Evidence
@@ -320,29 +320,35 @@ def write_study(study: CaseStudy, folder: Path, *, narrative: Narrative | None =
     (folder / "summary.md").write_text(words, encoding="utf-8")
 
 
-def main(argv: Sequence[str]) -> int:
-    """Writes the studies of runs; 2 for bad input."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    if argv is None:
+        prepare_process()
     parser = argparse.ArgumentParser(
         prog="python -m analysis.case_study",
         description="Writes summary.json and summary.md of runs, a folder each.",
+        epilog="Exit codes: 0 all is written; 1 the disk refused; 2 bad input.",
         allow_abbrev=False,
     )
     parser.add_argument("results", type=Path, help="a sweep's folder")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="where the runs' folders are made")
     parser.add_argument("--run", action="append", help="only this run's; may be repeated")
     add_account_options(parser)
     args = read_flags(parser, argv)
-    try:
-        config = account_config(args)
-        results = load([args.results])
-        results = some_runs(results, args.run) if args.run else results
-    except ResultsError as error:
-        parser.error(str(error))
+    return ended(lambda: _write(args), interrupted="what is written stays")
+
+
+def _write(args: argparse.Namespace) -> int:
+    config = account_config(args)
+    if args.out.exists() and not args.out.is_dir():
+        raise ResultsError(f"{args.out} is no folder: name another")
+    results = load([args.results])
+    results = some_runs(results, args.run) if args.run else results
     studies = list(case_studies(results, routes_of(results, args.run)))
     accounts = told_accounts(studies, config, cache=args.out) if config else {}
     for study in studies:
         write_study(study, args.out / study.run_id, narrative=accounts.get(study.run_id))
-    sys.stdout.write(f"{plural(len(studies), 'run')} in {args.out}\n")
+    say(f"{plural(len(studies), 'run')} in {args.out}")
     return 0
 
 
@@ -353,9 +359,9 @@ def told_accounts(
     accounts = narrate(studies, config, cache=cache)
     for account in accounts:
         if account.failure:
-            sys.stderr.write(f"no account of {account.run_id}: {account.failure}\n")
+            say(f"no account of {account.run_id}: {account.failure}", to_stderr=True)
     return {account.run_id: account for account in accounts}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -78,12 +78,13 @@ def check_no_flags(words: Sequence[str], parser: argparse.ArgumentParser) -> Non
     Raises:
         ConfigError: With the flag that was likely meant, or the override.
     """
-    for word in words:
+    for word, following in zip_longest(words, words[1:], fillvalue="true"):
         if word.startswith("-"):
             flags = _flags(parser)
             meant = nearest(word.partition("=")[0], flags)
             override = word.lstrip("-").replace("-", "_")
-            override += "" if "=" in word else "=true"
+            is_value = "=" not in following and not following.startswith("-")
+            override += "" if "=" in word else f"={following if is_value else 'true'}"
             raise ConfigError(
                 f"unknown flag '{word}'",
                 cure=did_you_mean(word, flags, meant=meant)

@@ -104,10 +104,10 @@ def write_sweep(out: Path, *, runs: int, seed: int, items: int) -> Truth:
         items: The most that an evaluation has.
 
     Raises:
-        FileExistsError: ``out`` holds something already.
+        FileExistsError: ``out`` holds something already, or is no folder.
     """
-    if out.exists() and any(out.iterdir()):
-        raise FileExistsError(f"{out} is not empty: name another folder")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(f"{out} is no empty folder: name another")
     paths = SweepPaths(out)
     sink = ParquetSink(paths.tables)
     sink.open()

@@ -27,6 +27,7 @@ from rl_bench.counts import plural
 from rl_bench.errors import ConfigError
 from rl_bench.events import ModeAudited
 from rl_bench.judges.check import check_judge
+from rl_bench.nearest import did_you_mean
 from rl_bench.paths import SweepPaths
 from rl_bench.plan_view import make_console, plain_table, print_table
 from rl_bench.waiting import told_while
@@ -125,8 +126,9 @@ def _sweep(words: Sequence[str], *, config_dirs: Sequence[Path]) -> RecordedSwee
             f"{len(folders)} folders are named, one is wanted", cure="Write RESULTS/SWEEP first"
         )
     for word in overrides:
-        if word.lstrip("+~").partition("=")[0].partition(".")[0] not in _KEYS:
-            raise ConfigError(f"override '{word}' changes no audit", cure="Keys: audit, paths")
+        key = word.lstrip("+~").partition("=")[0].partition(".")[0]
+        if key not in _KEYS:
+            raise ConfigError(f"override '{word}' changes no audit", cure=did_you_mean(key, _KEYS))
     experiment = compose(overrides, config_dirs=config_dirs).experiment
     config = experiment.audit
     check_references(config.references)

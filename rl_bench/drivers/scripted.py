@@ -259,6 +259,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m rl_bench.drivers.scripted",
         description="A stand-in for a language model: plays a session to any CLI.",
+        epilog="Tells the address for each API and the key that a CLI is to be given, then serves "
+        "until it is interrupted, and shows each request. Exit codes: 0 interrupted; 2 bad input.",
         allow_abbrev=False,
     )
     names = ", ".join(session_names())

@@ -3,12 +3,13 @@
 A run's files are written whole from its records, to a temporary name, synced and renamed: a reader
 sees the old file or the new one. The file of table ``runs`` comes last and carries the ledger's
 mark, so a run whose tables are up to date is recognised without rewriting them. Everything here can
-be made again from the ledgers: ``python -m rl_bench.sinks.parquet <sweep folder>``.
+be made again from the ledgers: ``python -m rl_bench.sinks.parquet RESULTS/SWEEP``.
 
 ``tables/marks.json`` repeats the marks of all runs when the sink closes, and all files' sizes, so
 that a command over finished runs opens none of them and still sees what is gone or was cut.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -21,8 +22,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from rl_bench.clone import open_regular, read_regular
+from rl_bench.command_line import ended, prepare_process, read_flags, say
 from rl_bench.counts import plural
-from rl_bench.errors import LedgerError, RlBenchError, SinkError
+from rl_bench.errors import ConfigError, LedgerError, SinkError
 from rl_bench.ledger import read_ledger
 from rl_bench.paths import SweepPaths
 from rl_bench.record_schema import SCHEMA_VERSION, to_batch
@@ -243,19 +245,28 @@ def rebuild(paths: SweepPaths) -> int:
     return len(ledgers)
 
 
-def main(argv: Sequence[str]) -> int:
-    """``python -m rl_bench.sinks.parquet <sweep folder>``: rebuilds the tables."""
-    if len(argv) != 1 or not (Path(argv[0]) / "runs").is_dir():
-        sys.stderr.write("usage: python -m rl_bench.sinks.parquet <sweep folder>\n")
-        return 2
-    try:
-        num_runs = rebuild(SweepPaths(Path(argv[0])))
-    except RlBenchError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    sys.stdout.write(f"{plural(num_runs, 'run')}\n")
+def main(argv: Sequence[str] | None = None) -> int:
+    """``python -m rl_bench.sinks.parquet RESULTS/SWEEP``: rebuilds the tables."""
+    if argv is None:
+        prepare_process()
+    parser = argparse.ArgumentParser(
+        prog="python -m rl_bench.sinks.parquet",
+        description="Makes a sweep's tables anew, from its ledgers alone.",
+        epilog="Exit codes: 0 all is written; 1 a ledger is damaged, or the disk refused; 2 bad "
+        "input, or the sweep is being run.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("sweep", type=Path, help="the sweep's folder, RESULTS/SWEEP")
+    args = read_flags(parser, argv)
+    return ended(lambda: _rebuild(args.sweep), interrupted="the same command makes all of it again")
+
+
+def _rebuild(folder: Path) -> int:
+    if not (folder / "runs").is_dir():
+        raise ConfigError(f"{folder} holds no runs", cure="Name a sweep's folder, RESULTS/SWEEP")
+    say(f"{plural(rebuild(SweepPaths(folder)), 'run')}; tables in {folder / 'tables'}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -151,15 +151,21 @@ def test_a_run_on_several_tasks_is_one_study(synthetic: SyntheticSweep) -> None:
     assert all({t.task for t in study.turning_points} == set(study.asked.tasks) for study in multi)
 
 
-def test_the_command(synthetic: SyntheticSweep, tmp_path: Path) -> None:
+def test_the_command(
+    synthetic: SyntheticSweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = synthetic.with_fate("completed")
     assert main([str(synthetic.folder), str(tmp_path), "--run", name]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
     assert {path.name for path in (tmp_path / name).iterdir()} == {"summary.json", "summary.md"}
-    with pytest.raises(SystemExit):
-        main([str(synthetic.folder), str(tmp_path), "--run", "nothing"])
-    with pytest.raises(SystemExit):
-        main([str(tmp_path), str(tmp_path)])
+    taken = tmp_path / name / "summary.md"
+    for words, told in (
+        ([str(synthetic.folder), str(tmp_path), "--run", "nothing"], "there is no run nothing"),
+        ([str(tmp_path), str(tmp_path)], "holds no results"),
+        ([str(synthetic.folder), str(taken)], "summary.md is no folder: name another"),
+    ):
+        assert main(words) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_words_for_figures() -> None:
@@ -234,8 +240,8 @@ def test_the_command_asks_for_accounts(synthetic: SyntheticSweep, tmp_path: Path
         words = ["--account-url", model.base_url, "--account-model", "m"]
         assert main([str(synthetic.folder), str(tmp_path), "--run", name, *words]) == 0
     assert "An account without" in (tmp_path / name / "summary.md").read_text(encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main([str(synthetic.folder), str(tmp_path), "--account-url", "http://127.0.0.1:9/v1"])
+    alone = ["--account-url", "http://127.0.0.1:9/v1"]
+    assert main([str(synthetic.folder), str(tmp_path), *alone]) == 2
 
 
 def test_routes_made_before_are_taken(synthetic: SyntheticSweep) -> None:

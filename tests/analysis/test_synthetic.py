@@ -167,12 +167,14 @@ def test_the_command_writes_and_refuses(tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "sweep"
     assert main([str(out), "--runs", "2", "--items", "10"]) == 0
     assert json.loads((out / "truth.json").read_text())["version"] == 1
-    with pytest.raises(SystemExit) as refused:
-        main([str(out), "--runs", "2"])
-    assert refused.value.code == 2
-    assert "not empty" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "other"), "--runs", "0"])
+    for taken in (out, out / "truth.json"):
+        assert main([str(taken), "--runs", "2"]) == 2
+        assert f"error: {taken} is no empty folder" in capsys.readouterr().err
+    for words in (["--runs", "0"], ["--runs", "x"], ["--items", "9"], ["--seed", "-1"]):
+        with pytest.raises(SystemExit) as refused:
+            main([str(tmp_path / "other"), *words])
+        assert refused.value.code == 2
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_generator_is_light() -> None:

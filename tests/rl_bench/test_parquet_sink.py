@@ -175,7 +175,7 @@ def test_rebuild_makes_the_same_tables_from_ledgers_alone(
     before = {t: pq.read_table(sweep_paths.tables / t) for t in SCHEMAS}
     shutil.rmtree(sweep_paths.tables)
     assert main([str(sweep_paths.root)]) == 0
-    assert capsys.readouterr().out == "3 runs\n"
+    assert capsys.readouterr().out == f"3 runs; tables in {sweep_paths.tables}\n"
     for table, rows in before.items():
         assert pq.read_table(sweep_paths.tables / table).equals(rows)
     (sweep_paths.tables / "runs" / "gone.parquet").write_bytes(b"")
@@ -187,6 +187,14 @@ def test_rebuild_answers_bad_input_in_one_line(
     tmp_path: Path, story: MakeStory, sweep_paths: SweepPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / 'none'} holds no runs. Name a sweep's folder, RESULTS/SWEEP\n"
+    )
+    for words in ([], ["a", "b"], ["--hep"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        assert "usage: python -m rl_bench.sinks.parquet" in capsys.readouterr().err
     run = story("r").start().baseline(5.0)
     lines = run.path.read_bytes().splitlines(keepends=True)
     run.path.write_bytes(lines[0] + b"{oops\n" + b"".join(lines[2:]))
@@ -214,14 +222,14 @@ def test_rebuild_leaves_a_running_sweep_alone(
 ) -> None:
     story("r").start()
     with FileLock(sweep_paths.lock):
-        assert main([str(sweep_paths.root)]) == 1
+        assert main([str(sweep_paths.root)]) == 2
     told = capsys.readouterr().err
     assert "sweep 's' is being run" in told
     assert "wait until it has ended" in told
     assert main([str(sweep_paths.root)]) == 0
     sweep_paths.lock.unlink()
     sweep_paths.lock.mkdir()
-    assert main([str(sweep_paths.root)]) == 1
+    assert main([str(sweep_paths.root)]) == 2
     assert "cannot be used" in capsys.readouterr().err
 
 

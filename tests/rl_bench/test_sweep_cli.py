@@ -103,6 +103,7 @@ def test_help_marks_what_is_taken_when_nothing_is_named(
         (["--foo"], "unknown flag '--foo'"),
         (["--hlp"], "did you mean --help?"),
         (["--confg-dir=x"], "did you mean --config-dir?"),
+        (["--num-eval", "8"], "Overrides have no dashes: num_eval=8"),
         (["--dry-run"], "Overrides have no dashes: dry_run=true"),
         (["agent=codex"], "codex speaks openai"),
         (["task=webshop", "agent=noop"], "task webshop"),
