@@ -16,6 +16,8 @@ from rl_bench.option_files import option_values
 
 MULTI = "multi"
 DIGEST_LENGTH = 8
+MAX_RUN_ID = 240
+"""A file's name has 255 bytes, and those of a run's files say more than its id."""
 EXCLUDE_KEYS = ("agent", "driver", "mode", "task", "model", "seed")
 
 
@@ -35,7 +37,7 @@ def expand(experiment: Experiment) -> list[RunSpec]:
 
     Raises:
         ConfigError: A stack that names a pair which cannot be driven, an exclusion that is
-            malformed or excludes nothing, or nothing is left to run.
+            malformed or excludes nothing, nothing is left to run, or a run's id is too long.
     """
     exclusions = [_Exclusion.parse(text) for text in experiment.sweep.exclude]
     specs = [
@@ -51,7 +53,15 @@ def expand(experiment: Experiment) -> list[RunSpec]:
         )
     if not specs:
         raise ConfigError("sweep: no run is left", cure="Check sweep.blocks and sweep.exclude")
-    return list({run_id(spec): spec for spec in specs}.values())
+    plan = {run_id(spec): spec for spec in specs}
+    longest = max(plan, key=len)
+    if len(longest) > MAX_RUN_ID:
+        raise ConfigError(
+            f"run {longest}: its id has {len(longest)} characters of {MAX_RUN_ID} that names of "
+            "its files leave it",
+            cure="Shorten the names of its agent, driver, mode, task or model",
+        )
+    return list(plan.values())
 
 
 def run_id(spec: RunSpec) -> str:

@@ -2,13 +2,19 @@
 
 The content goes to a hidden file beside the place and takes its name by a rename. What stops in
 between leaves the old file; a file that a killed process left beside it is replaced by the next.
+Writers of one place that may be several know by a lock whether such a file is still being written.
 """
 
 import contextlib
+import fcntl
+import hashlib
+import itertools
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+MAX_STEM_BYTES = 240
+"""Of a name's 255 bytes; the rest is for what tells the hidden file from the place."""
 
 
 def write_whole(
@@ -38,26 +44,107 @@ def replacing(
     Args:
         path: The place; its folder is there.
         is_durable: Nothing is lost with the machine's power: file and folder are synced.
-        is_shared: Others may write the same place at the same time; the last one stays.
+        is_shared: Others may write the same place at the same time; the last one stays. The file
+            is there already, and the block writes into it.
         aside: A folder of the same file system to write in, if others may write in ``path``'s own.
 
     Raises:
         OSError: The disk refused; ``path`` is as it was.
     """
-    own = f"{uuid.uuid4().hex}." if is_shared else ""
-    part = (aside or path.parent) / f".{path.name}.{own}part"
-    part.unlink(missing_ok=True)  # whatever it is: a pipe would block, a link lead elsewhere
-    try:
-        yield part
-        if is_durable:
-            _sync(part, os.O_RDONLY)
-        part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
+    with contextlib.ExitStack() as stack:
+        stem = (aside or path.parent) / f".{_stem(path.name)}"
+        if is_shared:
+            part = stack.enter_context(_own_part(stem))
+        else:
+            part = Path(f"{stem}.part")
+            part.unlink(
+                missing_ok=True
+            )  # whatever it is: a pipe would block, a link lead elsewhere
+        try:
+            yield part
+            if is_durable:
+                _sync(part, os.O_RDONLY)
+            part.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
     if is_durable:
         sync_folder(path.parent)
+
+
+def _stem(name: str) -> str:
+    """The name, or where it leaves no room for more, a digest of it."""
+    data = os.fsencode(name)
+    return name if len(data) <= MAX_STEM_BYTES else hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def _own_part(stem: Path) -> Iterator[Path]:
+    """A new file that no other writer takes, the first of ``stem.part``, ``stem.1.part``, … ."""
+    parts = (Path(f"{stem}.{n}.part" if n else f"{stem}.part") for n in itertools.count())
+    for part in parts:
+        while (fd := _locked(part)) is not None:
+            try:
+                if _is_at(part, fd):
+                    _tidy(parts)
+                    yield part
+                    return
+            finally:
+                os.close(fd)
+
+
+def _tidy(parts: Iterator[Path]) -> None:
+    """Removes what several that were killed at once left, up to the first that is not there."""
+    for part in itertools.takewhile(os.path.lexists, parts):
+        _remove_stale(part)
+
+
+def _locked(part: Path) -> int | None:
+    """A descriptor of a new, locked file; None where another writer has one there."""
+    _remove_stale(part)
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return None
+    if _lock(fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _remove_stale(part: Path) -> None:
+    """Removes what nobody writes: a killed process's file, or no file at all."""
+    try:
+        fd = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError:  # a link, or not ours to read: who writes it would find out
+        part.unlink(missing_ok=True)
+        return
+    try:
+        # Held while it is removed, so that nobody has made a new one of that name meanwhile.
+        if _lock(fd) and _is_at(part, fd):
+            part.unlink(missing_ok=True)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Whether nobody else holds the file; where a file system has no locks, nobody does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return True
+
+
+def _is_at(part: Path, fd: int) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(part.lstat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def sync_folder(folder: Path) -> None:

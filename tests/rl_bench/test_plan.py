@@ -50,6 +50,21 @@ def test_ids_are_readable_and_unique() -> None:
     assert ids[0].startswith("reference-none-sft_only-alfworld_mini-tiny-s0-")
 
 
+def test_an_id_that_no_file_can_have_as_its_name_is_refused_before_a_start() -> None:
+    def long(num: int) -> Experiment:
+        names = {f"{group}.name": "n" * num for group in ("agent", "driver", "task", "model")}
+        return plan_of(
+            *("agent=noop", "task=gsm8k_mini", "model=tiny", "mode=free", "driver=none"),
+            *(f"{key}={name}" for key, name in names.items()),
+        )
+
+    [fits] = expand(long(53))
+    assert 220 < len(run_id(fits)) <= 240
+    with pytest.raises(ConfigError, match=r"its id has 2\d\d characters of 240") as refused:
+        expand(long(64))
+    assert "Shorten the names" in refused.value.cure
+
+
 def test_plan_is_deterministic() -> None:
     again = [expand(plan_of("+experiment=8b_base")) for _ in range(2)]
 

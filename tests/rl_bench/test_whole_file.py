@@ -1,6 +1,8 @@
 """A file that is written whole is the old one or the new one, and nothing lies beside it."""
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -48,11 +50,12 @@ def test_a_folder_in_its_place_is_told_and_nothing_is_left(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("what", ["a pipe", "a link", "half a file"])
 def test_what_lies_in_the_way_is_neither_waited_for_nor_written_through(
-    tmp_path: Path, what: str
+    tmp_path: Path, what: str, is_shared: bool
 ) -> None:
-    with replacing(tmp_path / "file") as part:
+    with replacing(tmp_path / "file", is_shared=is_shared) as part:
         part.touch()
     other = tmp_path / "other"
     other.write_text("mine")
@@ -62,7 +65,7 @@ def test_what_lies_in_the_way_is_neither_waited_for_nor_written_through(
         part.symlink_to(other)
     else:
         part.write_text("a long text of a process that was killed")
-    write_whole(tmp_path / "file", "new")
+    write_whole(tmp_path / "file", "new", is_shared=is_shared)
     assert names(tmp_path) == ["file", "other"]
     assert ((tmp_path / "file").read_text(), other.read_text()) == ("new", "mine")
 
@@ -106,3 +109,53 @@ def test_several_at_once_leave_one_of_them_whole(tmp_path: Path) -> None:
         thread.join()
     assert path.read_text() in contents
     assert names(tmp_path) == ["file"]
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from rl_bench.whole_file import replacing
+with replacing(Path(sys.argv[1]), is_shared=True) as part:
+    part.write_text("half")
+    print(flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_killed_writers_left_goes_with_the_next_and_a_living_ones_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        write_whole(path, "new", is_shared=True)
+        assert len(names(tmp_path)) == 4
+        for left in (2, 0):
+            for writer in writers[left:]:
+                writer.kill()
+                writer.wait()
+            write_whole(path, "newer", is_shared=True)
+            assert len(names(tmp_path)) == 1 + left
+    finally:
+        for writer in writers:
+            with writer:
+                writer.kill()
+    assert path.read_text() == "newer"
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("name", ["n" * 216, "n" * 255, "ü" * 127])
+def test_a_name_may_be_as_long_as_the_file_system_lets_it(
+    tmp_path: Path, name: str, is_shared: bool
+) -> None:
+    write_whole(tmp_path / name, "new", is_shared=is_shared)
+    assert names(tmp_path) == [name]
+    with pytest.raises(OSError, match="File name too long"):
+        write_whole(tmp_path / ("n" * 256), "new", is_shared=is_shared)
+    assert names(tmp_path) == [name]
