@@ -5,13 +5,13 @@ What a plug-in makes is held against the protocol `Task` at once: no type checke
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from envs.plugins import find_entry
 from rl_bench.config import TaskConfig
-from rl_bench.errors import ConfigError
+from rl_bench.errors import ConfigError, RlBenchError, fault_of
 from rl_bench.plugins import TASKS, load_named
 from rl_bench.tasks.base import Task
 
@@ -37,25 +37,38 @@ def make_task(config: TaskConfig, *, cache: Path) -> Task:
         ConfigError: The kind is unknown, or the plug-in that has it is broken or makes no `Task`.
     """
     make = load_named(TASKS, config.kind, KINDS, what=f"task {config.name}: kind")
-    task = make(config, cache=cache)
-    if config.kind not in KINDS:
-        _check_members(task, config)
-    return cast(Task, task)
+    if config.kind in KINDS:
+        return cast(Task, make(config, cache=cache))
+    return _made_by_plugin(make, config, cache=cache)
 
 
-def _check_members(task: object, config: TaskConfig) -> None:
+def _made_by_plugin(make: Callable[..., Any], config: TaskConfig, *, cache: Path) -> Task:
     """Refuses what lacks a member of `Task`, or has a method that cannot be called as one."""
-    faults = [fault for name in _MEMBERS if (fault := _fault(task, name))]
+    try:
+        task = make(config, cache=cache)
+        faults = [fault for name in _MEMBERS if (fault := _fault(task, name))]
+    except RlBenchError:
+        raise
+    except Exception as error:  # noqa: BLE001  code of others raises anything as it is made
+        faults = [f"making it broke: {fault_of(error)}"]
     if faults:
         raise ConfigError(
             f"task {config.name}: {find_entry(TASKS, config.kind)} makes no task: "
             f"{'; '.join(faults)}",
             cure=f"Its author must mend it: {_SHOWN_IN}",
         )
+    return cast(Task, task)
 
 
 def _fault(task: object, name: str) -> str:
     """What is wrong with a member; empty where nothing is."""
+    try:
+        return _fault_of_member(task, name)
+    except Exception as error:  # noqa: BLE001  code of others raises anything as it is looked up
+        return f"{name} cannot be looked up: {fault_of(error)}"
+
+
+def _fault_of_member(task: object, name: str) -> str:
     # Looked up without a call: a property may have to read data, or serve other names.
     if inspect.getattr_static(task, name, None) is None and not hasattr(task, name):
         return f"it has no {name}"
