@@ -25,6 +25,7 @@ from rl_bench.plugins import missing_folders
 
 C = TypeVar("C", bound=Frozen)
 _COULD_NOT_OVERRIDE = re.compile(r"Could not (?:override|append|delete)[^']*'([^']+)'")
+_TWICE = re.compile(r"Multiple values for (\w+)\.")
 
 
 def check_places(options: Sequence[tuple[str, str]], places: Mapping[str, Path]) -> None:
@@ -73,6 +74,9 @@ def as_config_error(error: Exception, *, overrides: Sequence[str]) -> ConfigErro
     key = _COULD_NOT_OVERRIDE.match(str(error))
     if key:
         return _unknown_key(key.group(1), str(error), overrides=overrides)
+    twice = _TWICE.match(str(error))
+    if twice:
+        return ConfigError(f"{twice[1]} is given twice", cure=f"One sweep has one {twice[1]}")
     if isinstance(error, OmegaConfBaseException):
         return _misspelt(overrides) or _omegaconf_line(error)
     text = _one_line(str(error)) or _one_line(str(error.__cause__ or "")) or type(error).__name__
@@ -128,9 +132,14 @@ def unknown_root_key(key: str) -> ConfigError:
     )
 
 
+def key_in_a_group(name: str) -> str | None:
+    """A key of this name that a group has, with its group."""
+    return _keys_by_name().get(name)
+
+
 def _key_cure(word: str, known: Sequence[str]) -> str:
     """The keys beside an unknown one; one of its name in another group is meant where none fits."""
-    elsewhere = None if nearest(word, known) else _keys_by_name().get(word)
+    elsewhere = None if nearest(word, known) else key_in_a_group(word)
     return did_you_mean(word, known, meant=elsewhere)
 
 
@@ -195,7 +204,8 @@ def _validation_line(cls: type[BaseModel], detail: ErrorDetails, *, where: str) 
     message = (message[:1].lower() + message[1:]).replace("tuple", "list")
     given = detail["input"]
     shown = f" (got {given!r})" if isinstance(given, str | int | float) or given is None else ""
-    return f"{key}: {message}{shown}"
+    cure = f". Write {key}=[{given}]" if shown and detail["type"] == "tuple_type" else ""
+    return f"{key}: {message}{shown}{cure}"
 
 
 def _follows_from_another(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from rl_bench.checkpoint import inspect
 from rl_bench.compose import Composed, compose
+from rl_bench.compose_errors import key_in_a_group
 from rl_bench.config import (
     NAME_PATTERN,
     EndpointConfig,
@@ -209,8 +210,11 @@ def _pair(word: str) -> tuple[str, str]:
     if key.partition(".")[0] not in KEYS or (
         key.startswith("options") and not key.startswith(_TASK_OPTION)
     ):
+        meant = key_in_a_group(key)
+        is_here = meant is not None and meant.partition(".")[0] in KEYS
         raise ConfigError(
-            f"'{key}' is no part of an evaluation", cure=did_you_mean(key.partition(".")[0], KEYS)
+            f"'{key}' is no part of an evaluation",
+            cure=did_you_mean(key.partition(".")[0], KEYS, meant=meant if is_here else None),
         )
     return key, value
 

@@ -48,7 +48,7 @@ def read_request(words: Words) -> Request:
     if not named or named[0] not in ACTIONS:
         raise ConfigError(
             f"unknown action '{named[0]}'" if named else "no action is named",
-            cure=did_you_mean(named[0] if named else "", ACTIONS) + ". --help tells more",
+            cure=did_you_mean(named[0] if named else "", ACTIONS),
         )
     action, *names = named
     known = {agent.name: agent for agent in catalogue(words.config_dirs)}

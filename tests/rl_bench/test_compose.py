@@ -177,6 +177,8 @@ def test_config_dir_adds_options(tmp_path: Path) -> None:
         (["agent=replay", "agent.settings.rn=/x"], ["missing key 'agent.settings.run'"]),
         (["agent=[noop,command]"], ["agent takes one option", "sweep.blocks"]),
         (["sweep.name=a b"], ["sweep.name", "pattern"]),
+        (["sweep.seeds=3"], ["sweep.seeds", "valid list (got 3). Write sweep.seeds=[3]"]),
+        (["+experiment=smoke", "+experiment=agents"], ["experiment is given twice", "one exp"]),
         (["sweep.seeds=[]"], ["sweep.seeds", "at least 1"]),
         (["sweep.blocks=[{taks: [gsm8k]}]"], ["'sweep.blocks.0.taks'", "did you mean tasks?"]),
         (["sweep.blocks=[{tasks: [gsm9k]}]"], ["task 'gsm9k' does not exist", "mean gsm8k?"]),

@@ -98,6 +98,8 @@ def test_a_checkpoint_is_a_folder(folder: Path) -> None:
         (["task=gsm8k_mini", "options.agent.noop.version=1"], "is no part of an evaluation"),
         ([BOTH, "options.task.humaneval.num_eval=3"], "task 'humaneval', which is not evaluated"),
         (["task=gsm8k_mini", "task.num_evall=3"], "did you mean num_eval?"),
+        (["task=gsm8k_mini", "num_eval=3"], "did you mean task.num_eval?"),
+        (["task=gsm8k_mini", "taks.num_eval=3"], "did you mean task?"),
         (["task=gsm8k_mini", "name=../x"], "name '../x' cannot be a folder's"),
         (["task=gsm8k_mini", "checkpoint=/absent"], "checkpoint=/absent: no such folder"),
         (["task=gsm8k", "paths.data=/absent"], "task gsm8k: "),
