@@ -2,8 +2,8 @@
 
 Nothing is run again and no ledger is changed; see `rl_bench.audit.recorded`.
 
-Exit codes: 0 no breach was found; 1 there are some, or a run could not be judged; 2 bad input,
-nothing judged; 130 interrupted.
+Exit codes: 0 no breach was found; 1 there are some, a run's records could not be read, or of no run
+enough is there to tell; 2 bad input, nothing judged; 130 interrupted.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rl_bench import __version__
 from rl_bench.audit.recorded import AuditRecord, RecordedSweep
 from rl_bench.audit.references import check_references
 from rl_bench.audit.rules import RULES_VERSION
-from rl_bench.command_line import check_no_flags, ended, prepare_process, say
+from rl_bench.command_line import EXIT_FAILED, check_no_flags, ended, prepare_process, say
 from rl_bench.compose import compose
 from rl_bench.counts import plural
 from rl_bench.errors import ConfigError
@@ -61,11 +61,16 @@ flags:
 
 exit codes:
   0    no breach was found
-  1    a run or a submission broke the rules, or a run could not be judged
+  1    a run or a submission broke the rules, a run could not be judged, or too little is there
+       of every run to tell
   2    bad input; nothing was judged
   130  interrupted
 """
 _KEYS = ("audit", "paths")
+_NOTHING = (
+    "of no run enough is there to be judged: what this found says nothing. "
+    "An audit needs the runs' folders, with code.git and workspace, and the sweep's snapshots"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,6 +104,9 @@ def _run(argv: Sequence[str]) -> int:
     path = sweep.keep(records)
     show(records, console=make_console())
     say(f"\nwritten to {path}")
+    if not any(record.is_judged for record in records):
+        say(f"warning: {_NOTHING}", to_stderr=True)
+        return EXIT_FAILED
     return int(any(record.is_breach or record.not_audited for record in records))
 
 

@@ -48,7 +48,7 @@ from rl_bench.audit.rules import (
 from rl_bench.audit.sources import History, Version, loose_files, read_history, written
 from rl_bench.audit.submissions import Submission, submissions_of
 from rl_bench.audit.training_logs import training_logs
-from rl_bench.audit.weight_samples import KEPT, Weights
+from rl_bench.audit.weight_samples import KEPT, Weights, comparable
 from rl_bench.audit.weights import open_references, weight_findings
 from rl_bench.config import AuditConfig, RunSpec
 from rl_bench.errors import RlBenchError
@@ -235,9 +235,9 @@ def _weights(
     problems: Problems,
 ) -> list[FindingMade]:
     deadline = time.monotonic() + WEIGHTS_S
-    references, unread = open_references(config.references)
-    problems.own += unread
     base = Weights.of(base_model)
+    references, unread = open_references(config.references, base=base)
+    problems.own += unread
     found: list[FindingMade] = []
     judged: dict[str, list[FindingMade]] = {}
     for submission in material.submissions:
@@ -248,7 +248,11 @@ def _weights(
         else:
             try:
                 ours = _submitted(snapshots, submission)
-                if ours is not None and time.monotonic() <= deadline:
+                if ours is None or time.monotonic() > deadline:
+                    why = _unread(material.entries, submission, is_there=ours is not None)
+                elif not comparable(ours, base):
+                    why = f"have nothing in common with those of the base model at {base_model}"
+                else:
                     made = weight_findings(
                         submission.submission_id,
                         ours,
@@ -259,7 +263,6 @@ def _weights(
                     judged[submission.content_hash] = made
                     found += made
                     continue
-                why = _unread(material.entries, submission, is_there=ours is not None)
                 problems.own.append(f"the weights of submission {submission.submission_id} {why}")
             except (RlBenchError, OSError, ValueError, LookupError) as error:
                 problems.agents.append(f"submission {submission.submission_id}: {error}")

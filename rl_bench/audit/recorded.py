@@ -16,7 +16,7 @@ from rl_bench.audit.executions import last_attempt
 from rl_bench.audit.rules import RULES_VERSION
 from rl_bench.config import AuditConfig, Frozen, PathsConfig, RunSpec
 from rl_bench.errors import ConfigError, LedgerError, RlBenchError
-from rl_bench.events import Entry, FindingMade, ModeAudited, RunStarted
+from rl_bench.events import Entry, FindingMade, ModeAudited, ModeVerdict, RunStarted
 from rl_bench.ledger import read_ledger
 from rl_bench.models.base import resolve_model
 from rl_bench.paths import RunPaths, SweepPaths
@@ -44,6 +44,11 @@ class AuditRecord(Frozen):
     mode_before: ModeAudited | None = None
     findings_before: tuple[FindingMade, ...] = ()
     not_audited: str = ""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether enough of the run was there to tell whether it kept to its mode."""
+        return self.mode is not None and self.mode.verdict is not ModeVerdict.UNKNOWN
 
     @property
     def is_breach(self) -> bool:

@@ -267,12 +267,19 @@ def _weights_evidence(change: Change) -> tuple[Evidence, ...]:
     return (whole, *tensors)[: MAX_EVIDENCE // 2]
 
 
-def open_references(paths: Mapping[str, Path]) -> tuple[dict[str, Weights], list[str]]:
-    """The known checkpoints, and why some cannot be read."""
+def open_references(
+    paths: Mapping[str, Path], *, base: Weights
+) -> tuple[dict[str, Weights], list[str]]:
+    """The known checkpoints, and why some cannot be read, or cannot be compared with."""
     found, problems = {}, []
     for name, path in paths.items():
         try:
             found[name] = Weights.of(path.expanduser())
         except (RlBenchError, OSError, ValueError, KeyError) as error:
             problems.append(f"the known checkpoint {name} at {path} cannot be read: {error}")
+            continue
+        if not comparable(found[name], base):
+            problems.append(
+                f"the known checkpoint {name} at {path} has nothing in common with the base model"
+            )
     return found, problems

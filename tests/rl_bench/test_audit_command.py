@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,15 @@ from rl_bench.audit.__main__ import main, show
 from rl_bench.audit.recorded import AuditRecord
 from rl_bench.audit.rules import RULES_VERSION
 from rl_bench.config import DataSource, ModelConfig, TaskConfig
-from rl_bench.events import Event, ModeAudited, ModeVerdict, RunEnd, RunFinished
+from rl_bench.events import (
+    ENTRY,
+    Event,
+    ModeAudited,
+    ModeVerdict,
+    ProcessSeen,
+    RunEnd,
+    RunFinished,
+)
 from rl_bench.ledger import Ledger
 from rl_bench.lineage.code_history import CodeHistory
 from rl_bench.plan_view import make_console
@@ -142,6 +151,24 @@ def test_a_damaged_ledger_is_told(sweep: Path, capsys: pytest.CaptureFixture[str
     assert main([str(sweep)]) == 1
     assert "damaged" in capsys.readouterr().out
     assert lines(sweep)[0]["not_audited"]
+
+
+def test_where_too_little_is_left_of_every_run_no_breach_is_no_success(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("clean-1", "rl-2"):
+        ledger = sweep / "runs" / run / "ledger.jsonl"
+        kept = ledger.read_text()
+        shutil.rmtree(ledger.parent)
+        with Ledger(ledger) as again:
+            for line in kept.splitlines():
+                event = ENTRY.validate_json(line).event
+                if not isinstance(event, ProcessSeen):
+                    again.append(event)
+    assert main([str(sweep)]) == 1
+    told = capsys.readouterr()
+    assert "warning: of no run enough is there to be judged" in told.err
+    assert "breach" not in told.out
 
 
 def test_as_a_command(sweep: Path) -> None:

@@ -212,6 +212,21 @@ def test_weights_that_the_sweeps_rule_did_not_keep_are_no_loss(tmp_path: Path) -
     ]
 
 
+def test_weights_that_cannot_be_compared_are_told(tmp_path: Path, base: Tensors) -> None:
+    scene = AuditScene(tmp_path)
+    other = {f"other.{name}": value for name, value in base.items()}
+    save_weights(scene.sweep.snapshots / "other", other)
+    scene.submit(1, digest="other")
+    references = {"x": save_weights(tmp_path / "x", other)}
+    audit = scene.audit(
+        base=str(save_weights(tmp_path / "model", base)),
+        config=AuditConfig(name="a", references=references),
+    )
+    (told,) = scene.findings(audit, Rule.NOT_CHECKED)
+    for what in ("weights of submission 1 have", f"known checkpoint x at {references['x']} has"):
+        assert f"{what} nothing in common with" in told.summary
+
+
 def torch_dtypes(base: Tensors, folder: Path) -> Path:
     """A checkpoint in all floating-point types, with tensors that have no sample or no block."""
     types = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
