@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rl_bench import __version__
 from rl_bench.errors import ConfigError, PreflightError, RlBenchError, SweepConflictError
+from rl_bench.lines import printable
 from rl_bench.nearest import did_you_mean, nearest
 
 USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
@@ -183,7 +184,11 @@ def complain(error: RlBenchError) -> None:
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """Writes a text and a newline, at once."""
+    """Writes a text and a newline, at once; what in a line would be an order to a terminal is none.
+
+    Folders, files and models have names that others chose.
+    """
     stream = sys.stderr if to_stderr else sys.stdout
-    stream.write(text.rstrip("\n") + "\n")
+    lines = map(printable, text.rstrip("\n").split("\n"))
+    stream.write("\n".join(lines) + "\n")
     stream.flush()

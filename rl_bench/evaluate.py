@@ -86,6 +86,7 @@ def _start(words: Words) -> int:
     """Plans and checks, then shows the plan or grades."""
     # Imported here, since none of it is needed to tell what can be graded.
     from rl_bench.evaluation import own_checks, plan_evaluation
+    from rl_bench.lines import print_line
     from rl_bench.plan_view import checks_table, make_console, print_table, show_refusal
     from rl_bench.preflight import grading_checks, require
 
@@ -95,7 +96,7 @@ def _start(words: Words) -> int:
         checks += own_checks(plan)  # a start finds these out when it makes its folder
         console = make_console()
         tasks = ", ".join(task.name for task in plan.tasks)
-        console.print(f"{plan.subject} on {tasks}; to {plan.paths.root}")
+        print_line(console, f"{plan.subject} on {tasks}; to {plan.paths.root}")
         print_table(checks_table(checks), console)
         show_refusal(checks, console=console)
         console.print("dry run, nothing started")

@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     return "\n    ".join(clean)
 
 
+def one_line(text: str) -> str:
+    """As `printable`, for a cell or a title: a line's end, too, is none."""
+    return printable(text.replace("\n", "�"))
+
+
 def print_line(console: "Console", text: str) -> None:
     """Prints a text as it is: no markup, no colours, no breaks; see `printable`."""
     console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rl_bench.config import Experiment, RunSpec
 from rl_bench.counts import plural
-from rl_bench.lines import widen
+from rl_bench.lines import printable, widen
 from rl_bench.plan import run_id, undrivable_pairs
 from rl_bench.preflight import Check, Verdict, num_local_cpus, num_local_gpus
 
@@ -175,7 +175,8 @@ def checks_table(checks: Sequence[Check]) -> Table:
     table = plain_table("", "preflight", "found", "cure")
     for check in checks:
         mark, colour = _MARKS[check.verdict]
-        table.add_row(Text(mark, style=colour), *map(Text, (check.name, check.detail, check.cure)))
+        words = map(printable, (check.name, check.detail, check.cure))
+        table.add_row(Text(mark, style=colour), *map(Text, words))
     return table
 
 

@@ -30,7 +30,7 @@ from rl_bench.agent_lines import (
 from rl_bench.counts import plural
 from rl_bench.events import RunState
 from rl_bench.grading_status import GradingStatus
-from rl_bench.lines import StampedLines, can_redraw
+from rl_bench.lines import StampedLines, can_redraw, one_line
 from rl_bench.run_table import (
     DEFAULT_WIDTH,
     INTERRUPTED,
@@ -129,7 +129,10 @@ def render(
     hidden = [run for run in plan if run not in shown]
     if hidden:
         lines.append(Text(_hidden_words(views, hidden, is_driven=is_driven), style="dim"))
-    lines += [Text(words, style="bold red", no_wrap=True, overflow="ellipsis") for words in alarms]
+    lines += [
+        Text(one_line(words), style="bold red", no_wrap=True, overflow="ellipsis")
+        for words in alarms
+    ]
     lines.append(Text(totals(views, plan, now=now, is_driven=is_driven), style="bold"))
     return Group(*lines)
 

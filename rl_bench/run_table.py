@@ -14,6 +14,7 @@ from rich.text import Text
 from rl_bench.config import RunSpec
 from rl_bench.counts import plural
 from rl_bench.events import RunState
+from rl_bench.lines import one_line
 from rl_bench.run_view import RunView
 from rl_bench.task_view import TaskView
 
@@ -50,7 +51,7 @@ class Column:
     """A column of a table of runs.
 
     Attributes:
-        cells: One a row.
+        cells: One a row; of a name that others chose, what would be an order to a terminal is none.
         is_number: Aligned to the right and never shortened; words may be.
         drop: Columns with the highest are left out first where the width is short; 0 stays.
         styles: One a cell, or empty for none.
@@ -61,6 +62,9 @@ class Column:
     is_number: bool = False
     drop: int = 0
     styles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple(map(one_line, self.cells)))
 
     @property
     def width(self) -> int:
@@ -109,7 +113,7 @@ def title(plan: Sequence[PlannedRun]) -> str:
     for heading, values in _identity(plan).items():
         if len(set(values)) == 1:
             parts.append(f"{heading} {values[0]}")
-    return " · ".join(parts)
+    return one_line(" · ".join(parts))
 
 
 def labels(plan: Sequence[PlannedRun]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from rl_bench.counts import plural
 from rl_bench.errors import ConfigError
 from rl_bench.events import ModeAudited
 from rl_bench.judges.check import check_judge
+from rl_bench.lines import one_line, printable
 from rl_bench.nearest import did_you_mean
 from rl_bench.paths import SweepPaths
 from rl_bench.plan_view import make_console, plain_table, print_table
@@ -149,7 +150,7 @@ def _sweep(words: Sequence[str], *, config_dirs: Sequence[Path]) -> RecordedSwee
 def show(records: Sequence[AuditRecord], *, console: Console) -> None:
     """A table of verdicts, then every finding and every verdict that is not clean."""
     columns = {
-        "run": [record.run_id for record in records],
+        "run": [one_line(record.run_id) for record in records],
         "mode": [record.mode_name for record in records],
         "before": [_verdict(record.mode_before) for record in records],
         "now": ["not judged" if each.not_audited else _verdict(each.mode) for each in records],
@@ -186,9 +187,9 @@ def _explain(record: AuditRecord, console: Console) -> None:
             lines.append(f"    {piece.source} {where} {piece.quote}")
     lines += [f"{f.severity} {f.rule}: {f.summary}" for f in record.findings]
     if lines:
-        console.print(f"\n{record.run_id}", markup=False)
+        console.print(f"\n{one_line(record.run_id)}", markup=False)
         for line in lines:
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {printable(line)}", markup=False)
 
 
 if __name__ == "__main__":

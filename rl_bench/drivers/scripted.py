@@ -30,7 +30,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rl_bench.command_line import read_flags
+from rl_bench.command_line import complain, read_flags, say
 from rl_bench.config import Api
 from rl_bench.drivers.dialects.base import JSON, Exchange, Json, MalformedError, Stamp
 from rl_bench.drivers.dialects.routing import Wanted, route
@@ -46,6 +46,7 @@ from rl_bench.drivers.player import answer
 from rl_bench.drivers.provider_errors import provider_error
 from rl_bench.drivers.session import Fault, Session, load_session, session_names
 from rl_bench.errors import RlBenchError, WorkspaceError
+from rl_bench.lines import one_line
 from rl_bench.local_server import LocalServer
 
 MODEL_ID = "scripted-1"
@@ -283,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             threading.Event().wait()
     except RlBenchError as error:
-        sys.stderr.write(f"error: {error}\n")
+        complain(error)
         return 2
     except KeyboardInterrupt:
         return 0
@@ -300,8 +301,7 @@ def _port(text: str) -> int:
 def _show(seen: Served) -> None:
     step = "aside" if seen.step is None else f"step {seen.step}"
     words = [str(seen.status), seen.method, seen.path, seen.model, step, seen.fault]
-    sys.stdout.write(" ".join(word for word in words if word) + "\n")
-    sys.stdout.flush()
+    say(" ".join(one_line(word) for word in words if word))
 
 
 if __name__ == "__main__":

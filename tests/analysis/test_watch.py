@@ -246,3 +246,21 @@ def test_a_sweep_is_followed_to_its_end_in_plain_lines(tmp_path: Path) -> None:
     assert "words: submission 1 scored 61.5 (best 61.5, gain +11.5)" in rest
     assert "1/1 run finished" in rest
     assert "best less base, in points" in rest
+
+
+def test_names_that_others_chose_give_no_orders_to_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[2J\x1b]0;mine\x07\u202e"
+    names = [f"a{evil}\nok-b-c-d-e-s1-x{number}" for number in range(2)]
+    folders = [tmp_path / f"s{evil}{number}" for number in range(2)]
+    for folder in folders:
+        plan_of(SweepPaths(folder), *names)
+    for place in (tmp_path, folders[0], tmp_path / evil):
+        watch.main([str(place), "--once"])
+    told = capsys.readouterr()
+    assert "s�[2J" in told.out
+    assert "a�[2J" in told.out
+    assert "error: " in told.err
+    words = (told.out + told.err).replace("\n", "")
+    assert words.isprintable()

@@ -171,6 +171,16 @@ def test_where_too_little_is_left_of_every_run_no_breach_is_no_success(
     assert "breach" not in told.out
 
 
+def test_a_runs_name_gives_no_orders_to_a_terminal(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (sweep / "runs" / "rl-2").rename(sweep / "runs" / "rl\x1b[2J\n2")
+    main([str(sweep)])
+    told = capsys.readouterr()
+    assert "rl�[2J" in told.out
+    assert (told.out + told.err).replace("\n", "").isprintable()
+
+
 def test_as_a_command(sweep: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "rl_bench.audit", *words]

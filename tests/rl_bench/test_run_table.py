@@ -9,7 +9,7 @@ from rl_bench.config import SinkConfig
 from rl_bench.events import RunEnd
 from rl_bench.lines import widen
 from rl_bench.paths import SweepPaths
-from rl_bench.run_table import planned
+from rl_bench.run_table import Column, PlannedRun, planned, title
 from rl_bench.summary import run_columns, run_table, show
 from tests.rl_bench.agent_story import call, revision
 from tests.rl_bench.conftest import MakeStory
@@ -140,3 +140,14 @@ def test_legend_explains_only_what_occurs(story: MakeStory) -> None:
     assert "timed_out  the budget or the driver's cap was used up, a normal end" in text
     assert "1.0*" in text
     assert "submitted unchanged" in text
+
+
+def test_what_others_named_gives_no_orders_in_cells_titles_and_alarms() -> None:
+    evil = "\x1b[2J\nok\u202e"
+    column = Column(heading="sweep", cells=(evil, "plain"))
+    assert column.cells == ("�[2J�ok�", "plain")
+    assert column.width == 8
+    run = PlannedRun(
+        run_id="r", agent=evil, driver="d", mode="m", tasks=("t",), model="b", seed=0, budget_s=1.0
+    )
+    assert title([run]).startswith("1 run · agent �[2J�ok� · ")

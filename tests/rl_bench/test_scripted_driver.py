@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from rl_bench.config import Api
-from rl_bench.drivers.scripted import ScriptedDriver
+from rl_bench.drivers.scripted import ScriptedDriver, Served, _show
 from rl_bench.drivers.session import Session, Step
 
 SESSION = Session(
@@ -310,3 +310,10 @@ def test_requests_are_noted_with_their_steps() -> None:
         ("v1/messages", "scripted-1", 200, 1),
         ("v1/messages", "scripted-1", 200, None),
     ]
+
+
+def test_a_request_that_is_shown_gives_no_orders_to_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _show(Served(api=Api.OPENAI, method="POST", path="x\x1b[2J", model="m\nfake 200 GET"))
+    assert capsys.readouterr().out == "0 POST x�[2J m�fake 200 GET aside\n"
