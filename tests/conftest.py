@@ -14,8 +14,9 @@ from rl_bench.config import ClusterConfig
 LOCAL = ClusterConfig(name="test", num_cpus=2)
 set_environment(LOCAL)  # test modules import ray
 
-for name in ("COLUMNS", "LINES"):  # readline sets them in pytest's workers; output is for a file
+for name in ("COLUMNS", "LINES"):  # readline sets them, where os.environ does not see it
     os.environ.pop(name, None)
+    os.unsetenv(name)  # children inherit what C has; output is for a file
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
