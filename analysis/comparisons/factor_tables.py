@@ -1,5 +1,7 @@
 """Tables of what one factor does: mode, driver, scaffold, level, budget, seeds, cost."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from analysis.comparisons.budget import curves_by_stack
@@ -17,6 +19,23 @@ from analysis.comparisons.words import (
     where,
 )
 from analysis.tables import Cell, Column, Table, from_frame
+
+_COST_NOTES = (
+    (
+        "num_priced",
+        "The driver's calls at the gateway, of scored runs whose cost is known; where it is of "
+        "none, tokens, hours and gain are of all scored runs. A run on several tasks: in equal "
+        "parts.",
+    ),
+    ("why", "Why none: a point has no price."),
+    ("is_at_least", "At least: some calls told no usage."),
+    (
+        "wasted_usd",
+        "Without a score: spent on runs and attempts that gave none; a dash, where it is not "
+        "known.",
+    ),
+)
+"""What is said under the costs, by the column that it is about."""
 
 
 def modes_table(comparison: Comparison, model: str) -> Table:
@@ -224,8 +243,9 @@ def seeds_table(comparison: Comparison) -> Table:
 
 def costs_table(comparison: Comparison) -> Table:
     """Cost per point gained."""
-    return from_frame(
-        titled(comparison.costs),
+    minutes = (pl.col("hours_per_point") * 60).alias("minutes_per_point")
+    table = from_frame(
+        titled(comparison.costs).with_columns(minutes),
         [
             *where("model", "mode", "task", "stack"),
             count("num_priced", "n priced"),
@@ -234,21 +254,17 @@ def costs_table(comparison: Comparison) -> Table:
             Column(key="hours", header="Time a run", unit="h", kind="number", digits=2),
             Column(key="gain", header="Gain", unit="points", kind="signed", digits=2),
             Column(key="usd_per_point", header="A point", unit="USD", kind="money", digits=2),
-            Column(key="hours_per_point", header="A point", unit="h", kind="number", digits=3),
+            Column(key="minutes_per_point", header="A point", unit="min", kind="number", digits=2),
             Column(key="why", header="Why none"),
             Column(key="is_at_least", header="At least"),
             Column(key="wasted_usd", header="Without a score", unit="USD", kind="money", digits=2),
         ],
         name="costs",
         title="What a point of gain cost",
-        footnotes=[
-            "The driver's calls at the gateway, of scored runs whose cost is known; where it is of "
-            "none, tokens, hours and gain are of all scored runs. Why none: a point has no price. "
-            "At least: some calls told no usage. Without a score: spent on runs and attempts that "
-            "gave none; a dash, where it is not known. A run on several tasks: in equal parts.",
-        ],
         spare=("cost_usd", "tokens", "usd_per_point", "why", "is_at_least", "wasted_usd"),
     )
+    shown = {column.key for column in table.columns}
+    return replace(table, footnotes=tuple(note for key, note in _COST_NOTES if key in shown))
 
 
 def _words(vary: Factor) -> tuple[str, str, str]:

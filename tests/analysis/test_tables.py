@@ -141,8 +141,9 @@ def test_costs_of_runs_without_a_driver_say_what_is_known(tmp_path: Path) -> Non
     comparison = compare(load([write(tmp_path, runs)]))
     (table,) = (table for table in all_tables(comparison) if table.name == "costs")
     shown = [column.label for column in table.columns]
-    assert {"Time a run (h)", "A point (h)", "Why none"} < set(shown)
+    assert {"Time a run (h)", "A point (min)", "Why none"} < set(shown)
     assert not {"Cost a run (USD)", "A point (USD)", "At least"} & set(shown)
+    assert [note.split(":")[0] for note in table.footnotes[1:]] == ["Why none"]
 
 
 def test_a_row_that_does_not_fit_is_an_error() -> None:
