@@ -23,6 +23,7 @@ Done = TypeVar("Done")
 MOST = 8
 """More processes would wait for the disk and for the one that gives them work."""
 _THREADS = "POLARS_MAX_THREADS"
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def num_usable() -> int:
@@ -74,23 +75,43 @@ HERE = Workers()
 def workers(num: int) -> Iterator[Workers]:
     """``num`` processes while the context lasts; of one: this one.
 
-    Work that has not begun when the context ends is never done.
+    Work that has not begun when the context ends is never done. Where it ends by an error or an
+    interrupt, the processes end at once.
     """
     if num <= 1:
         yield HERE
         return
     with _one_thread_each():
         context = multiprocessing.get_context("spawn")
+        before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(num, mp_context=context, initializer=_begin)
         try:
+            with _uninterrupted():  # between two starts, a pool would forget the first
+                pool.submit(num_usable)
             yield Workers(num, pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
+        except BaseException:
+            with _uninterrupted():
+                for process in set(multiprocessing.active_children()) - before:
+                    process.kill()  # what it writes is written whole, or not at all
+                pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Interrupts wait until the block is over; processes that start in it are deaf to them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:
     """In a worker: Ctrl-C is for who gives the work, and without that one there is none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import takewhile, zip_longest
@@ -20,6 +21,8 @@ from rl_bench.nearest import did_you_mean, nearest
 
 USAGE_ERRORS = (ConfigError, PreflightError, SweepConflictError)
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+LOST_S = 0.05
+"""Until an interrupt that was dropped comes again."""
 
 
 class Words(NamedTuple):
@@ -141,6 +144,17 @@ def prepare_process() -> None:
             # Ignored by whoever started it, as nohup does, it stays ignored.
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _interrupt)
+        sys.unraisablehook = _raise_again
+
+
+def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
+    """An interrupt that fell into a finaliser, where Python drops it, comes once more."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        # By a thread, since here it would be dropped again; as a signal, which ends a sleep.
+        main = threading.main_thread().ident
+        threading.Timer(LOST_S, signal.pthread_kill, (main, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -173,6 +187,10 @@ def ended(command: Callable[[], int], *, interrupted: str) -> int:
         say(f"error: {error}", to_stderr=True)
         return EXIT_FAILED
     except KeyboardInterrupt:
+        try:  # noqa: SIM105  entering a context is late enough for the second to come before it
+            time.sleep(0)  # where a library raised one of its own, the interpreter's is still due
+        except KeyboardInterrupt:
+            pass
         say(f"interrupted: {interrupted}", to_stderr=True)
         return EXIT_INTERRUPTED
 

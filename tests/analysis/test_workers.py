@@ -78,6 +78,50 @@ def test_workers_end_with_who_gives_them_work(tmp_path: Path) -> None:
     assert not alive
 
 
+INTERRUPTED = """
+import os, signal, sys, time
+from analysis import workers as module
+from analysis.workers import workers
+
+def long(number):
+    time.sleep(60)
+
+class Pool(module.ProcessPoolExecutor):
+    def submit(self, *args):
+        if sys.argv[1] == "before":
+            signal.raise_signal(signal.SIGINT)
+        future = super().submit(*args)
+        if sys.argv[1] == "after":
+            signal.raise_signal(signal.SIGINT)
+        return future
+
+if __name__ == "__main__":
+    module.ProcessPoolExecutor = Pool
+    try:
+        with workers(2) as by:
+            jobs = by.map(long, range(4), name=str)
+            signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        import multiprocessing
+        print("interrupted", multiprocessing.active_children())
+"""
+
+
+@pytest.mark.timeout(50)
+@pytest.mark.parametrize("when", ["before", "after", "at work"])
+def test_an_interrupt_ends_workers_at_once_also_while_they_start(tmp_path: Path, when: str) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, script, when],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("interrupted []\n", "")
+
+
 @pytest.mark.parametrize("num", [1, 2])
 def test_an_error_comes_as_it_was(num: int) -> None:
     with workers(num) as by, pytest.raises(ValueError, match="no 5"):

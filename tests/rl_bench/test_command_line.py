@@ -2,6 +2,8 @@
 
 import argparse
 import re
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -44,3 +46,51 @@ def test_bad_flags_are_told_with_what_was_meant(
 def test_what_stands_behind_two_dashes_is_no_flag() -> None:
     args = read_flags(parser(), ["--interval", "2.5", "--", "--no-plot"])
     assert (args.folders, args.interval) == (["--no-plot"], 2.5)
+
+
+DROPPED = """
+import signal, sys, time
+from rl_bench.command_line import ended, prepare_process
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def command():
+    Finalised()
+    time.sleep(40)
+    return 0
+
+prepare_process()
+sys.exit(ended(command, interrupted="again"))
+"""
+TWICE = """
+import signal, sys
+from rl_bench.command_line import ended, prepare_process
+
+def command():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        raise KeyboardInterrupt
+    finally:
+        sys.setprofile(second)
+
+def second(frame, event, argument):
+    # A second one, due at the first call once the first is caught.
+    if event == "c_call" and argument.__name__ == "sleep" or frame.f_code.co_name == "say":
+        sys.setprofile(None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.raise_signal(signal.SIGINT)
+
+prepare_process()
+sys.exit(ended(command, interrupted="again"))
+"""
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("script", [DROPPED, TWICE])
+def test_an_interrupt_is_neither_dropped_nor_told_with_a_traceback(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted: again\n")
