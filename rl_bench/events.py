@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import Field, FiniteFloat, TypeAdapter, field_validator
 
 from rl_bench.config import Api, Frozen, RunSpec
 
@@ -423,7 +423,7 @@ class Entry(Frozen):
 
     seq: int
     time_utc: str
-    elapsed_s: float
+    elapsed_s: FiniteFloat
     event: Event
 
     @field_validator("time_utc")

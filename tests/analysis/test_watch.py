@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -264,3 +265,15 @@ def test_names_that_others_chose_give_no_orders_to_a_terminal(
     assert "error: " in told.err
     words = (told.out + told.err).replace("\n", "")
     assert words.isprintable()
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999"])
+def test_a_time_that_is_none_damages_its_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    scene = LedgerScene(tmp_path)
+    write_ledger(scene)
+    text = re.sub(r'"elapsed_s":[^,]+', f'"elapsed_s":{value}', scene.paths.ledger.read_text())
+    scene.paths.ledger.write_text(text)
+    watch.main([str(scene.sweep.root), "--once"])
+    assert "line 1 is damaged: elapsed_s" in capsys.readouterr().out
