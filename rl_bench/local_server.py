@@ -11,6 +11,7 @@ import logging
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
@@ -64,7 +65,7 @@ class LocalServer:
         self._socket_path = socket_path
         self.port: int = self._sockets[0].getsockname()[1]
         self.url = f"http://{HOST}:{self.port}/{self.token}"
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -95,14 +96,13 @@ class LocalServer:
         server_log = logging.getLogger("uvicorn.error")
         if _is_unplanned not in server_log.filters:
             server_log.addFilter(_is_unplanned)
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._loop = asyncio.new_event_loop()
         self._thread.start()
-        waited = threading.Event()
-        for _ in range(int(START_LIMIT_S / 0.01)):
-            if self._server.started or not self._thread.is_alive():
+        deadline = time.monotonic() + START_LIMIT_S
+        while not self._server.is_up.wait(0.1):
+            if not self._thread.is_alive() or time.monotonic() > deadline:
                 break
-            waited.wait(0.01)
         if not self._server.started:
             raise WorkspaceError(f"the {self._name} did not start on port {self.port}")
         return self
@@ -114,8 +114,8 @@ class LocalServer:
 
     def close(self) -> None:
         """Stops answering; safe to call twice."""
-        if self._server is not None:
-            self._server.should_exit = True
+        if self._server is not None and self._loop is not None:
+            self._server.end(self._loop)
         if self._thread.is_alive():
             self._thread.join(STOP_LIMIT_S)
         for each in self._sockets:
@@ -143,6 +143,37 @@ class LocalServer:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+class _Server(uvicorn.Server):
+    """Ends when it is told to, where uvicorn looks ten times a second and then waits as long."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+        self._told = asyncio.Event()
+
+    def end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has the server that runs on ``loop`` end; from any thread."""
+        self.should_exit = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            loop.call_soon_threadsafe(self._told.set)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    async def main_loop(self) -> None:
+        await self._told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for server in self.servers:
+            server.close()
+        for each in sockets or []:
+            each.close()
 
 
 class _BoundedProtocol(H11Protocol):

@@ -4,8 +4,9 @@ Source: Cobbe et al. 2021, https://github.com/openai/grade-school-math (7,473 tr
 rows).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def generate_rows(split: Split, num: int | None, *, settings: Mapping[str, objec
     Raises:
         ConfigError: As `problem_shape`.
     """
-    return list(islice(_generated(split, settings), num or _DEFAULT_NUM))
+    seed = _whole(settings, "data_seed", default=0)
+    return list(_generated(split, num or _DEFAULT_NUM, seed, problem_shape(settings)))
 
 
 def problem_shape(settings: Mapping[str, object]) -> ProblemShape:
@@ -102,10 +104,10 @@ def problem_shape(settings: Mapping[str, object]) -> ProblemShape:
         raise ConfigError(f"{given}: {error}") from error
 
 
-def _generated(split: Split, settings: Mapping[str, object]) -> Iterator[Row]:
-    seed = _whole(settings, "data_seed", default=0)
-    for problem in iter_problems(split, seed=seed, shape=problem_shape(settings)):
-        yield Row(problem.question, problem.answer)
+@lru_cache(maxsize=8)  # a process carries out many runs of a task
+def _generated(split: Split, num: int, seed: int, shape: ProblemShape) -> tuple[Row, ...]:
+    problems = iter_problems(split, seed=seed, shape=shape)
+    return tuple(Row(each.question, each.answer) for each in islice(problems, num))
 
 
 def _whole(settings: Mapping[str, object], name: str, *, default: int) -> int:
