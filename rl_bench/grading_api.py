@@ -14,7 +14,7 @@ import logging
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
@@ -92,6 +92,12 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
         token: The first part of every path.
         base_url: With the token, as the agent knows it.
     """
+
+    def check_token(token_given: str) -> None:
+        if not hmac.compare_digest(token_given.encode(), token.encode()):
+            raise HTTPException(404)
+
+    # On the app itself: a router's routes would all be made a second time for it.
     app = _GradingApp(
         title="rl_bench grading API",
         version=__version__,
@@ -100,15 +106,10 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(check_token)],
     )
 
-    def check_token(token_given: str) -> None:
-        if not hmac.compare_digest(token_given.encode(), token.encode()):
-            raise HTTPException(404)
-
-    router = APIRouter(prefix="/{token_given}", dependencies=[Depends(check_token)])
-
-    @router.post("/submit", responses=_SUBMIT_ANSWERS, openapi_extra=_SUBMIT_BODY)
+    @app.post("/{token_given}/submit", responses=_SUBMIT_ANSWERS, openapi_extra=_SUBMIT_BODY)
     async def submit(request: Request) -> JSONResponse:
         """Submits a checkpoint folder, and returns its score; the same content is graded once."""
         try:
@@ -125,30 +126,31 @@ def create_app(desk: Desk, *, token: str, base_url: str) -> FastAPI:
         url = f"{base_url}/submissions/{{submission_id}}"
         return _response(await desk.submit(parsed, status_url=url))
 
-    @router.get(
-        "/submissions/{submission_id}",
+    @app.get(
+        "/{token_given}/submissions/{submission_id}",
         responses={200: {"model": FlatSubmissionView | SubmissionView}, **_NOTHING_HERE},
     )
     async def submission(submission_id: int) -> JSONResponse:
         """One submission's state and score."""
         return _response(desk.status(submission_id))
 
-    @router.get("/scores", responses={200: {"model": Scores | MultiScores}, **_NOTHING_HERE})
+    @app.get(
+        "/{token_given}/scores", responses={200: {"model": Scores | MultiScores}, **_NOTHING_HERE}
+    )
     async def scores() -> JSONResponse:
         """All submissions, the best so far, and what the base model scored."""
         return _Json(desk.scores())
 
-    @router.get("/time", responses=_NOTHING_HERE)
+    @app.get("/{token_given}/time", responses=_NOTHING_HERE)
     async def time() -> Times:
         """What is left of the run's budget."""
         return desk.times()
 
-    @router.get("/health", responses=_NOTHING_HERE)
+    @app.get("/{token_given}/health", responses=_NOTHING_HERE)
     async def health() -> Health:
         """Whether the server answers."""
         return Health()
 
-    app.include_router(router)
     _refuse_the_rest(app, desk, token)
     return app
 
