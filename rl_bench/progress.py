@@ -207,7 +207,7 @@ class Progress:
         if can_redraw(self._console):
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
-        else:
+        elif self._plan:
             self.say(title(self._plan))
         return self
 
