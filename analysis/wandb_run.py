@@ -72,6 +72,7 @@ def own_state(folder: Path, label: str, *, is_offline: bool) -> Iterator[None]:
         "WANDB_ERROR_REPORTING": "false",
         "WANDB_DATA_DIR": str(state),
         "WANDB_CACHE_DIR": str(state),
+        "WANDB_DISABLE_WEAVE": "true",  # else it advises other products
     }
     added = [name for name in ours if name not in os.environ]
     os.environ.update({name: ours[name] for name in added})

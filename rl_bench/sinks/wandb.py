@@ -96,6 +96,8 @@ class WandbSink:
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
             os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "state"))
             os.environ.setdefault("WANDB_CACHE_DIR", str(self.folder / "state"))
+            # Else it advises other products to a process that has imported a model's client.
+            os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
             # That of the process that started the sweep: there, ids may be taken, and it may end.
             os.environ.pop("WANDB_SERVICE", None)
             self._check_login()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
@@ -81,8 +82,12 @@ def wandb_offline(paths: SweepPaths) -> WandbSink:
 
 
 def test_wandb_offline_has_a_run_each_with_history_and_a_comparison(
-    story: MakeStory, sweep_paths: SweepPaths, capfd: pytest.CaptureFixture[str]
+    story: MakeStory,
+    sweep_paths: SweepPaths,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(sys.modules, "openai", ModuleType("openai"))  # W&B has advice for it
     sink = wandb_offline(sweep_paths)
     run = story("r0").start().baseline(5.0, repeat_scores=(4.0, 6.0))
     run.submit(1, 20.0).submit(2, None, failure="x")
