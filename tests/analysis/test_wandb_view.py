@@ -384,7 +384,8 @@ def test_a_wandb_that_cannot_be_reached_is_told(synthetic: SyntheticSweep, tmp_p
         synthetic.folder, tmp_path, WANDB_BASE_URL="http://127.0.0.1:9", WANDB_API_KEY="a" * 40
     )
     assert done.returncode == 1
-    assert "error: W&B (online) cannot open" in done.stderr
+    # Now and then W&B tries for longer than the command waits.
+    assert re.search(r"error: W&B (\(online\) cannot open|did not finish)", done.stderr)
     assert "Use --mode offline" in done.stderr
 
 
