@@ -28,6 +28,10 @@ HOST = "127.0.0.1"
 MAX_HEADER_BYTES = 64 * 1024
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 10.0
+STEPS_TO_ACCEPT = 3
+"""Steps of the loop from an accepted client to a connection that the server knows of."""
+LAST_WORDS_S = 0.5
+"""Answers that were cancelled may still say so."""
 MAX_CONNECTIONS = 256
 """Beyond it requests are answered by a 503."""
 MAX_SPARE = 64
@@ -104,6 +108,7 @@ class LocalServer:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 break
         if not self._server.started:
+            self.close()
             raise WorkspaceError(f"the {self._name} did not start on port {self.port}")
         return self
 
@@ -167,13 +172,25 @@ class _Server(uvicorn.Server):
         await self._told.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # First only deaf: asyncio forgets a client for whom it is making a connection in a server
+        # that is closed meanwhile, and leaves it waiting.
+        for listener in sockets or ():
+            asyncio.get_running_loop().remove_reader(listener)
+        for _ in range(STEPS_TO_ACCEPT):
+            await asyncio.sleep(0)
         if self.server_state.connections or self.server_state.tasks:
             await super().shutdown(sockets)
-            return
-        for server in self.servers:
-            server.close()
-        for each in sockets or []:
-            each.close()
+            await self._break_off()
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+
+    async def _break_off(self) -> None:
+        """What is still open is dropped: a loop that ends would leave its clients waiting."""
+        if self.server_state.tasks:  # cancelled by now
+            await asyncio.wait(self.server_state.tasks, timeout=LAST_WORDS_S)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
 
 
 class _BoundedProtocol(H11Protocol):

@@ -338,7 +338,7 @@ class AgentProcess:
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             left = max(0.0, deadline - time.monotonic())
-            if not supervisor.is_readable(self._report, timeout_s=left):
+            if not supervisor.readable(self._report, timeout_s=left):
                 return None
             data = os.read(self._report, 65536)
             if not data:

@@ -98,14 +98,13 @@ class Failed(Exception):  # noqa: N818  a state of the start, told in the report
         self.report = report
 
 
-def is_readable(fd: int, *, timeout_s: float, until: int | None = None) -> bool:
-    """Waits for data, or the end of a pipe; no longer than until ``until`` is readable."""
+def readable(*fds: int, timeout_s: float) -> set[int]:
+    """Those of ``fds`` that have data, or are a pipe's end; waits for the first of them."""
     # Not select(), which refuses descriptors from 1024 on, as a run with many files has them.
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    if until is not None:
-        poll.register(until, select.POLLIN)
-    return any(ready == fd for ready, _ in poll.poll(timeout_s * 1000))
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(timeout_s * 1000)}
 
 
 class Supervisor:
@@ -125,8 +124,8 @@ class Supervisor:
         self._agent = 0
         self._started = 0
         """The direct child: the agent, or the wrapper around it."""
-        self._started_fd: int | None = None
-        """Readable as soon as that has ended; ``None`` afterwards."""
+        self._awaited = [control]
+        """What ends a wait: an order, and where the kernel can tell it the direct child's end."""
         self._wrapper: tuple[int, ...] = ()
         self._inside: InsideStatus | None = None
         self._exit_code: int | None = None
@@ -212,7 +211,8 @@ class Supervisor:
             for file in files:
                 os.close(file)
         self._started = process.pid
-        self._started_fd = os.pidfd_open(process.pid)
+        with contextlib.suppress(AttributeError, OSError):
+            self._awaited.append(os.pidfd_open(process.pid))
         process.returncode = 0  # this class reaps; Popen must not wait for it, nor warn
 
     def _await_inside(self, inside: InsideStatus) -> None:
@@ -250,11 +250,20 @@ class Supervisor:
             self._limit = self._limits.exceeded(now=time.monotonic(), ignore=self._wrapper)
             if self._limit:
                 return 0.0
-            if is_readable(self._control, timeout_s=POLL_S, until=self._started_fd):
+            if self._has_order():
                 self._ordered = True
                 order = os.read(self._control, 64)
                 return float(order) if order.strip() else 0.0
             self._cut_outputs()
+
+    def _has_order(self) -> bool:
+        """Waits for one until the next look is due, or until the direct child ends."""
+        ready = readable(*self._awaited, timeout_s=POLL_S)
+        for ended in ready - {self._control}:
+            # Its end is told once: a process that traces it can keep it from being reaped.
+            self._awaited.remove(ended)
+            os.close(ended)
+        return self._control in ready
 
     def _note_break(self) -> None:
         if self._inside is not None and self._exit_code is None:
@@ -275,21 +284,14 @@ class Supervisor:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                if pid == self._started:
-                    self._note_end(status)
+                if pid == self._started and self._inside is None:
+                    self._exit_code = os.waitstatus_to_exitcode(status)
         except ChildProcessError:
             is_empty = True
         if self._inside is not None:
             self._inside.read(timeout_s=0.0)
             self._exit_code = self._inside.exit_code
         return is_empty
-
-    def _note_end(self, status: int) -> None:
-        if self._started_fd is not None:
-            os.close(self._started_fd)
-            self._started_fd = None
-        if self._inside is None:
-            self._exit_code = os.waitstatus_to_exitcode(status)
 
     def _end(self, *, grace_s: float) -> tuple[int, int]:
         """Ends the tree; the number that had to be ended beside the agent, and that are left."""

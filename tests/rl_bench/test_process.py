@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rl_bench.process import tree
+from rl_bench.process import agent_process, tree
 from rl_bench.process.agent_process import AgentExit, AgentProcess, tail
 from rl_bench.process.stall import StallWatch
 
@@ -279,5 +279,42 @@ def test_supervisor_is_no_direct_child(tmp_path: Path) -> None:
     agent = start(tmp_path, ["sleep", "30"])
     try:
         assert set(psutil.Process().children()) <= before
+    finally:
+        agent.stop(grace_s=0.3)
+
+
+def test_a_kernel_that_tells_no_end_is_asked_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = "import os\ndef refuse(*_): raise OSError(38, 'none')\nos.pidfd_open = refuse\n"
+    monkeypatch.setattr(agent_process, "_SUPERVISE", without + agent_process._SUPERVISE)
+    assert finish(start(tmp_path, ["sh", "-c", "exit 3"])).exit_code == 3
+
+
+TRACED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.prctl(0x59616D61, -1, 0, 0, 0)  # PR_SET_PTRACER, for whoever likes
+me = os.getpid()
+told, tell = os.pipe()
+if os.fork() == 0:
+    refused = libc.ptrace(0x4206, me, 0, 0)  # PTRACE_SEIZE
+    os.write(tell, b"no" if refused else b"yes")
+    time.sleep(60)
+open("traced", "wb").write(os.read(told, 3))
+"""
+
+
+def test_an_agent_that_nobody_may_reap_keeps_no_core_busy(tmp_path: Path) -> None:
+    """A child of it traces it and does not wait, so that it stays a zombie."""
+    agent = start(tmp_path, [sys.executable, "-c", TRACED])
+    try:
+        assert wait_for(lambda: not alive(agent.pid))
+        if (tmp_path / "traced").read_text() != "yes":
+            pytest.skip("tracing is not allowed here")
+        supervisor = psutil.Process(agent.supervisor_pid)
+        before = supervisor.cpu_times()
+        time.sleep(1)
+        assert supervisor.cpu_times().user - before.user < 0.2
     finally:
         agent.stop(grace_s=0.3)
