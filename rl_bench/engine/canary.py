@@ -18,6 +18,7 @@ right: where even a fresh engine disagrees with transformers, 2 is dropped for t
 
 import math
 import random
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,10 @@ float32 the two agree to about 1e-5; in half precision they round at different p
 
 REPEAT_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.float16: 0.02}
 """The same for the engine against itself: reductions on a GPU may change their order."""
+
+_TURN = threading.Lock()
+"""Held while transformers has a model: reading it changes torch's defaults and initialisers for all
+threads, and the thread of a load that was given up goes on beside the next one's."""
 
 
 class CanaryVerdict(NamedTuple):
@@ -129,12 +134,17 @@ def reference_answers(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    # In evaluation mode: from_pretrained sees to it.
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
-    )
     ids = torch.tensor(prompts)
-    with torch.inference_mode():
-        logits = model(ids).logits.float()
+    with _TURN:
+        # In evaluation mode: from_pretrained sees to it.
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+        with torch.inference_mode():
+            logits = model(ids).logits.float()
     scores = torch.log_softmax(logits[:, :-1], dim=-1).gather(-1, ids[:, 1:, None])
     return [float(value) for value in scores.flatten().tolist()]

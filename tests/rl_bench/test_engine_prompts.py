@@ -2,6 +2,8 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from envs.protocol import ChatMessage
 from rl_bench.engine.base import GenerationRequest, Sampling
-from rl_bench.engine.canary import Canary, canary_prompts, mean_gap
+from rl_bench.engine.canary import Canary, canary_prompts, mean_gap, reference_answers
 from rl_bench.engine.prompts import CheckpointTokenizer
 from rl_bench.errors import SubmissionError
 from rl_bench.models.tiny import build_tiny
@@ -184,3 +186,14 @@ def test_a_single_character_ends_at_the_tokens_that_hold_it(folder: Path) -> Non
     assert not ending & tokenizer.stop_ids
     assert tokenizer.ids_that_end(("\n\n",)) is None
     assert tokenizer.ids_that_end(()) == frozenset()
+
+
+def test_references_made_at_the_same_time_are_right(tmp_path: Path) -> None:
+    """A load that is given up goes on in its thread, beside the next one's."""
+    folders = [build_tiny(tmp_path / str(seed), seed=seed) for seed in (1, 2)]
+    prompts = canary_prompts(vocab_size=64, max_model_len=64)
+    answers = partial(reference_answers, prompts=prompts, dtype=torch.float32)
+    alone = list(map(answers, folders))
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(8):
+            assert list(threads.map(answers, folders)) == alone
