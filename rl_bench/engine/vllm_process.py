@@ -70,7 +70,11 @@ class VllmProcess:
             raise
         running = cls(made.pop())
         me = psutil.Process()
-        await running.llm.collective_rpc("follow_parent", args=(me.pid, me.create_time()))
+        try:
+            await running.llm.collective_rpc("follow_parent", args=(me.pid, me.create_time()))
+        except BaseException:  # nobody else knows of it
+            await running.stop()
+            raise
         return running
 
     @property
