@@ -9,6 +9,7 @@ On CPUs only. A linear layer there calls a kernel that owns the packed weight, a
 graph remembers an address. A GPU keeps its memory for the cache and is filled fast enough.
 """
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class Standby:
         with set_current_vllm_config(config):
             if copy is None:
                 copy = _new_model(config, path)
+                _unshare(copy, self._runner.get_model())
             else:
                 _reload(config, copy, path)
         self._copy, self._path = copy, path
@@ -115,6 +117,19 @@ def _new_model(config: Any, path: str) -> Any:
         )
     finally:
         compilation.static_forward_context = taken
+
+
+def _unshare(copy: Any, answering: Any) -> None:
+    """Gives the copy modules of its own: vLLM has one rotary embedding for all equal models.
+
+    What both have is without its tensors while the copy is reloaded, and stays so if that fails.
+    """
+    taken = set(answering.modules())
+    copies: dict[int, Any] = {}
+    for module in list(copy.modules()):
+        for name, child in list(module.named_children()):
+            if child in taken:
+                setattr(module, name, deepcopy(child, copies))
 
 
 def _can_have_copy(runner: Any) -> bool:

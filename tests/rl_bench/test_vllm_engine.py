@@ -178,6 +178,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made["nan"] = variant(tied, root / "nan", lambda w: w[name][3].fill_(float("nan")))
     made["inf"] = variant(tied, root / "inf", lambda w: w[name][0, 0].fill_(float("inf")))
     made["overflow"] = variant(tied, root / "overflow", lambda w: w[name].fill_(3e38))
+    halves = torch.zeros(128, 32, dtype=torch.uint8)  # two elements each
+    made["half_byte"] = variant(
+        tied, root / "half_byte", lambda w: w.update({name: halves.view(torch.float4_e2m1fn_x2)})
+    )
     made["half"] = variant(
         made["tied_b"], root / "half", lambda w: w.update({k: v.bfloat16() for k, v in w.items()})
     )
@@ -224,7 +228,7 @@ async def tell(models: dict[str, Path], options: VllmOptions) -> Story:
         await visit("tied_a, first", "tied_a")
         await visit("tied_b, swapped in", "tied_b")
         await visit("tied_a, swapped back", "tied_a")
-        for bad in ("nan", "inf", "overflow", "other_head"):
+        for bad in ("half_byte", "nan", "inf", "overflow", "other_head"):
             await fail(bad, bad)
         await visit("tied_a, after bad ones", "tied_a")
         await visit("half", "half")
@@ -402,6 +406,13 @@ def test_finite_weights_that_compute_nan_are_refused(story: Story) -> None:
     error = story.errors["overflow"]
     assert isinstance(error, SubmissionError)
     assert error.reason == "non_finite"
+
+
+def test_what_vllm_cannot_load_is_refused(story: Story) -> None:
+    """The engine fails while it stages it, and answers for the one before all the same."""
+    error = story.errors["half_byte"]
+    assert isinstance(error, SubmissionError)
+    assert error.reason == "tensor_dtypes"
 
 
 def test_a_tied_model_with_another_head_is_refused(story: Story) -> None:
