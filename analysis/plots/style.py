@@ -255,6 +255,7 @@ def _settings(theme: Theme) -> dict[RcKeyType, object]:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "lines.linewidth": 1.8,
+        "lines.solid_capstyle": "butt",  # an interval ends where its line does
         "lines.markersize": 5.0,
         "axes.unicode_minus": True,
         "text.parse_math": False,
