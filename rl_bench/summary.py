@@ -72,7 +72,7 @@ _LEGEND = {
     "cost": "of the driver's calls, by its prices",
     "revs": "revisions of the agent's code",
     "used": "of the agent's budget, minutes and seconds",
-    "duration": "of the whole run, or of its last attempt, its baseline and what it waited for included",
+    "duration": "of the last attempt, its baseline and what it waited for included",
     _UNCHANGED: "the best is the base model itself, submitted unchanged",
     WITHIN_NOISE: "the gain is within the noise floor: it may be chance",
     INVALID: "a rule was broken: the score is kept, and counts for nothing",
