@@ -46,6 +46,9 @@ def run_sweep(experiment: Experiment, plan: Sequence[RunSpec], paths: SweepPaths
             progress.say(
                 f"{len(plan) - len(todo)} of {plural(len(plan), 'run')} have finished before"
             )
+        num_again = sum(views[run_id(spec)].num_attempts > 0 for spec in todo)
+        if num_again:
+            progress.say(f"{num_again} of {plural(len(plan), 'run')} begin a new attempt")
         if todo:
             models = base_models(todo, experiment.paths.cache, progress)
             with ray_runtime(experiment.cluster, say=progress.say):

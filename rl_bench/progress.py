@@ -184,7 +184,8 @@ class Progress:
     Args:
         plan: The runs, in the order shown.
         console: Where; a console that is no terminal gets plain lines.
-        known: Views from before a resume, which plain lines need not tell again.
+        known: Views from before a resume, which plain lines need not tell again. What was broken
+            off waits until it begins anew.
         clock: Monotonic seconds; plain lines say `heartbeat` when one is due.
     """
 
@@ -199,6 +200,9 @@ class Progress:
         self._plan = list(plan)
         self._console = console or Console()
         self._before: dict[str, RunView] = dict(known or {})
+        self._broken_off = {
+            name: view.num_attempts for name, view in self._before.items() if not view.is_finished
+        }
         self._totals = ""
         self._lines = StampedLines(self._console, clock=clock)
         self._live: Live | None = None
@@ -227,6 +231,11 @@ class Progress:
     def update(self, views: Mapping[str, RunView], statuses: Sequence[GradingStatus] = ()) -> None:
         """Shows ``views``, and how far gradings are; call it every second or so."""
         now = datetime.now(UTC)
+        views = {
+            name: view
+            for name, view in views.items()
+            if view.num_attempts > self._broken_off.get(name, -1)
+        }
         gradings = {status.run_id: status for status in statuses}
         if self._live is not None:
             # Title and totals may wrap to two lines each; then heading, hidden runs and cursor.

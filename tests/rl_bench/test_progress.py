@@ -219,6 +219,19 @@ def test_a_resume_tells_only_what_is_new(story: MakeStory) -> None:
     assert len(told) == 3
 
 
+def test_what_was_broken_off_waits_until_it_begins_anew(story: MakeStory) -> None:
+    run = story("r").start().baseline(5.0)
+    before = {"r": fold_all("r", run.entries)}
+    out = io.StringIO()
+    with Progress(planned({"r": run.spec}), console=Console(file=out), known=before) as progress:
+        progress.update(before)
+        waiting = out.getvalue()
+        progress.update({"r": fold_all("r", run.start(attempt=1).entries)})
+    assert "0 active · 1 waiting" in waiting
+    assert "running" not in waiting
+    assert "alfworld: attempt 2" in out.getvalue().removeprefix(waiting)
+
+
 def test_on_a_terminal_the_table_is_live(story: MakeStory) -> None:
     run = story("r").start().baseline(5.0)
     out = io.StringIO()
