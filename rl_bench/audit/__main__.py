@@ -56,7 +56,7 @@ results:
   what the run's ledger said before.
 
 flags:
-  --run ID          judge this run alone; its id, or how it begins; may be repeated
+  --run ID          judge this run alone; its id, how it begins, or its digest; may be repeated
   --config-dir DIR  a folder with more options, laid out like conf/; may be repeated
   --version, --help
 

@@ -92,7 +92,7 @@ class RecordedSweep:
         return found
 
     def chosen(self, wanted: Sequence[str]) -> list[str]:
-        """The runs named by id or by its beginning; all of them for none.
+        """The runs named by id, by its beginning or by the digest at its end; all for none.
 
         Raises:
             ConfigError: A name fits no run, or several.
@@ -102,7 +102,9 @@ class RecordedSweep:
             return known
         chosen = []
         for name in wanted:
-            fitting = [name] if name in known else [k for k in known if k.startswith(name)]
+            fitting = [each for each in known if name == each] or [
+                each for each in known if each.startswith(name) or each.endswith(f"-{name}")
+            ]
             if len(fitting) != 1:
                 why = "no run" if not fitting else f"{len(fitting)} runs"
                 raise ConfigError(

@@ -116,7 +116,7 @@ def test_the_table_has_no_empty_columns_lines_or_blanks_at_the_ends_of_lines(
 def test_one_run(sweep: Path) -> None:
     assert main([str(sweep), "--run", "clean"]) == 0
     assert [line["run_id"] for line in lines(sweep)] == ["clean-1"]
-    assert main([str(sweep), "--run", "rl-2"]) == 1
+    assert main([str(sweep), "--run", "2"]) == 1  # what tables show of an id
     assert [line["run_id"] for line in lines(sweep)] == ["clean-1", "rl-2"]
     assert main([str(sweep), "--run", "clean-1"]) == 0
     assert [line["run_id"] for line in lines(sweep)] == ["clean-1", "rl-2"]
