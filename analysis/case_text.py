@@ -101,9 +101,10 @@ def _head(study: CaseStudy) -> Iterator[str]:
 
 def _asked(study: CaseStudy) -> Iterator[str]:
     asked = study.asked
-    with_driver = f" with {asked.driver}" if asked.driver != "none" else ""
+    agent = f"{asked.agent} {asked.agent_version}".rstrip()
+    with_driver = f" with {asked.driver}" if asked.driver not in ("none", "") else ""
     yield (
-        f"{asked.agent} {asked.agent_version}{with_driver} was asked to improve {asked.model} on "
+        f"{agent}{with_driver} was asked to improve {asked.model} on "
         f"{', '.join(asked.tasks)} within {clock(asked.budget_s)}, in mode {asked.mode} "
         f"(seed {asked.seed})."
     )

@@ -314,16 +314,23 @@ def _is_training(row: Row, trainings: Sequence[tuple[float, float]]) -> bool:
     return lasted >= TRAINING_S and program.startswith(_TRAINERS)
 
 
+_CAUSES = {
+    "change": "while the agent worked",
+    "submission": "at a submission",
+    "end": "at the end",
+}
+
+
 def _of_revisions(revisions: Sequence[Row], begin: datetime | None) -> Iterator[Moment]:
     for row in revisions:
         paths = row["changed"]
         named = ", ".join(paths[:3]) + (", …" if row["num_changed"] > 3 else "")
-        words = f"{count(row['num_changed'])} of {plural(row['num_files'], 'file')} changed"
+        words = f"{plural(row['num_changed'], 'file')} changed, {count(row['num_files'])} in all"
         yield Moment(
             at_s=_since(row["time"], begin),
             seq=row["seq"],
             kind="code",
-            title=f"{words}, for a {row['cause']}" + (f": {named}" if named else ""),
+            title=f"{words} ({_CAUSES[row['cause']]})" + (f": {named}" if named else ""),
             revision=row["revision"],
         )
 
