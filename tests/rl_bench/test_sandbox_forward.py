@@ -157,10 +157,11 @@ def test_a_service_that_has_said_all_still_hears(cage: Cage, tmp_path: Path) -> 
         heard.append(read_all(connection))
 
     code = """
-        import socket
+        import socket, time
         with socket.create_connection(("127.0.0.1", 4000)) as sock:
             print(sock.makefile().read())
             sock.sendall(b"x" * 1_000_000)
+        time.sleep(2)  # what is still under way when a program ends may end with it
     """
     with raw_service(tmp_path, greet_and_listen) as forward:
         assert run(cage, code, forward) == ["hello"]
