@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+MAX_WRITERS = 16
+"""Of one place at a time, as far as what they left is looked for."""
 MAX_STEM_BYTES = 240
 """Of a name's 255 bytes; the rest is for what tells the hidden file from the place."""
 
@@ -57,9 +59,8 @@ def replacing(
             part = stack.enter_context(_own_part(stem))
         else:
             part = Path(f"{stem}.part")
-            part.unlink(
-                missing_ok=True
-            )  # whatever it is: a pipe would block, a link lead elsewhere
+            # Whatever it is: a pipe would block, a link lead elsewhere.
+            part.unlink(missing_ok=True)
         try:
             yield part
             if is_durable:
@@ -95,8 +96,8 @@ def _own_part(stem: Path) -> Iterator[Path]:
 
 
 def _tidy(parts: Iterator[Path]) -> None:
-    """Removes what several that were killed at once left, up to the first that is not there."""
-    for part in itertools.takewhile(os.path.lexists, parts):
+    """Removes what several that were killed left; one that ended between them left a gap."""
+    for part in itertools.islice(parts, MAX_WRITERS):
         _remove_stale(part)
 
 

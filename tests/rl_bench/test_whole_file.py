@@ -122,18 +122,19 @@ with replacing(Path(sys.argv[1]), is_shared=True) as part:
 """
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)], ids=str)
 def test_what_killed_writers_left_goes_with_the_next_and_a_living_ones_stays(
-    tmp_path: Path,
+    tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     path = tmp_path / "file"
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
-        for _ in range(3)
-    ]
+    begun: list[subprocess.Popen[bytes]] = []
     try:
-        for writer in writers:
-            assert writer.stdout is not None
-            writer.stdout.readline()
+        for _ in order:  # one after the other, so that each has its number
+            words = [sys.executable, "-c", WRITER, str(path)]
+            begun.append(subprocess.Popen(words, stdout=subprocess.PIPE))
+            assert begun[-1].stdout is not None
+            begun[-1].stdout.readline()
+        writers = [begun[number] for number in order]
         write_whole(path, "new", is_shared=True)
         assert len(names(tmp_path)) == 4
         for left in (2, 0):
@@ -143,7 +144,7 @@ def test_what_killed_writers_left_goes_with_the_next_and_a_living_ones_stays(
             write_whole(path, "newer", is_shared=True)
             assert len(names(tmp_path)) == 1 + left
     finally:
-        for writer in writers:
+        for writer in begun:
             with writer:
                 writer.kill()
     assert path.read_text() == "newer"
