@@ -22,7 +22,7 @@ from analysis.wandb_sheets import Chart, Pages, Sheet, Value
 from rl_bench.config import WandbConfig
 from rl_bench.errors import SinkError
 from rl_bench.paths import SweepPaths
-from rl_bench.sinks.wandb import WandbSink
+from rl_bench.sinks.wandb import WandbSink, surroundings
 
 if TYPE_CHECKING:
     import wandb
@@ -68,12 +68,7 @@ def own_state(folder: Path, label: str, *, is_offline: bool) -> Iterator[None]:
     state = folder / "analysis-state" / label
     if is_offline and "WANDB_DATA_DIR" not in os.environ:
         shutil.rmtree(state, ignore_errors=True)
-    ours = {
-        "WANDB_ERROR_REPORTING": "false",
-        "WANDB_DATA_DIR": str(state),
-        "WANDB_CACHE_DIR": str(state),
-        "WANDB_DISABLE_WEAVE": "true",  # else it advises other products
-    }
+    ours = surroundings(state)
     added = [name for name in ours if name not in os.environ]
     os.environ.update({name: ours[name] for name in added})
     try:

@@ -141,14 +141,14 @@ def changes(
     before: Mapping[str, RunView], after: Mapping[str, RunView], plan: Sequence[PlannedRun]
 ) -> list[str]:
     """What happened between two looks, a line each: states, baselines, scores, failures."""
-    lines: list[str] = []
-    names = labels(plan)
-    for run in plan:
-        new = after.get(run.run_id)
-        if new is not None:
-            told = _run_changes(before.get(run.run_id), new, names_tasks=len(run.tasks) > 1)
-            lines += [f"{names[run.run_id]}: {words}" for words in told]
-    return lines
+    told = [
+        (run.run_id, words)
+        for run in plan
+        if (new := after.get(run.run_id)) is not None
+        for words in _run_changes(before.get(run.run_id), new, names_tasks=len(run.tasks) > 1)
+    ]
+    names = labels(plan) if told else {}  # of all runs: not at every look
+    return [f"{names[run_id]}: {words}" for run_id, words in told]
 
 
 def heartbeat(

@@ -91,13 +91,8 @@ class WandbSink:
         """Starts W&B and the sweep's own W&B run, which proves that W&B can be written to."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # W&B reads these at import; it would otherwise stage files in the user's home and
-            # report its own errors over the network.
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-            os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "state"))
-            os.environ.setdefault("WANDB_CACHE_DIR", str(self.folder / "state"))
-            # Else it advises other products to a process that has imported a model's client.
-            os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
+            for variable, value in surroundings(self.folder / "state").items():
+                os.environ.setdefault(variable, value)
             # That of the process that started the sweep: there, ids may be taken, and it may end.
             os.environ.pop("WANDB_SERVICE", None)
             self._check_login()
@@ -277,6 +272,23 @@ class WandbSink:
             self._comparison.finish()
             self._comparison = None
             self._note_done(COMPARISON)
+
+
+def surroundings(state: Path) -> dict[str, str]:
+    """The environment variables that W&B is to be imported with, where a user sets none.
+
+    Without them it stages files in the user's home, reports its own errors over the network, and
+    advises other products to a process that has imported a model's client.
+
+    Args:
+        state: The folder for what it stages.
+    """
+    return {
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_DATA_DIR": str(state),
+        "WANDB_CACHE_DIR": str(state),
+        "WANDB_DISABLE_WEAVE": "true",
+    }
 
 
 def flatten(tree: Mapping[str, object], *, prefix: str = "") -> dict[str, Value]:
