@@ -151,12 +151,9 @@ class VllmLoader:
 
     async def _swap(self, prepared: "Prepared") -> str:
         began = time.monotonic()
-        problem = await self._swap_weights(prepared.folder)
+        problem = await self._in_workers("swap_weights", prepared.folder)
         self._engine_s = time.monotonic() - began
         return problem or (await self._check(prepared)).problem
-
-    async def _swap_weights(self, folder: Path) -> str:
-        return await self._in_workers("swap_weights", folder)
 
     async def _in_workers(self, method: str, folder: Path) -> str:
         """Has every worker do ``method`` with ``folder``; returns what went wrong in any."""

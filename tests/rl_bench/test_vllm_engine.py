@@ -8,19 +8,17 @@ models, tied and untied, computed in float32.
 import asyncio
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import psutil
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from envs.protocol import ChatMessage
 from rl_bench.checkpoint import content_hash
@@ -30,6 +28,7 @@ from rl_bench.engine.vllm_engine import VllmEngine
 from rl_bench.engine.vllm_loader import VllmLoader
 from rl_bench.engine.vllm_setup import MIN_BATCHED_TOKENS, VllmOptions
 from rl_bench.errors import GraderError, SubmissionError
+from tests.rl_bench.vllm_models import make_model, variant
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
 
@@ -38,58 +37,6 @@ NUM_PROMPTS = 48
 SENTENCE = "go to the shelf and take the red apple then open it and look"
 PROMPTS = [f"{SENTENCE[: 3 + 5 * (i % 12)]} {i}" for i in range(NUM_PROMPTS)]
 GREEDY = [GenerationRequest(text=text, sampling=Sampling(max_tokens=16)) for text in PROMPTS]
-END_TOKEN = "<|im_end|>"  # noqa: S105  a token of a vocabulary
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>{% endif %}"
-)
-
-
-def make_model(folder: Path, *, seed: int, tied: bool) -> Path:
-    """A random two-layer Qwen3 whose greedy answers vary with the prompt, and a byte tokenizer."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-    special = [END_TOKEN, "<|im_start|>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(
-        models.BPE(vocab={token: i for i, token in enumerate(alphabet)}, merges=[])
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
-    wrapped: Any = cast(Any, PreTrainedTokenizerFast)(
-        tokenizer_object=tokenizer, eos_token=END_TOKEN
-    )
-    wrapped.chat_template = TEMPLATE
-    wrapped.save_pretrained(folder)
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=len(wrapped),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=256,
-        tie_word_embeddings=tied,
-        initializer_range=0.3,
-        eos_token_id=wrapped.eos_token_id,
-    )
-    cast(Any, Qwen3ForCausalLM)(config).float().save_pretrained(folder)
-    return folder
-
-
-def variant(
-    source: Path, folder: Path, change: Callable[[dict[str, torch.Tensor]], object]
-) -> Path:
-    """A copy of a checkpoint with changed weights."""
-    shutil.copytree(source, folder)
-    weights = load_file(source / "model.safetensors")
-    change(weights)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
 
 
 def hf_greedy(folder: Path) -> list[str]:
@@ -130,17 +77,17 @@ class SwitchableLoader(VllmLoader):
 
     way = ""
 
-    async def _swap_weights(self, folder: Path) -> str:
+    async def _in_workers(self, method: str, folder: Path) -> str:
         assert self.process is not None
+        if method != "swap_weights" or not self.way:
+            return await super()._in_workers(method, folder)
         if self.way == "plain":
             await self.process.llm.collective_rpc(
                 "reload_weights", kwargs={"weights_path": str(folder)}
             )
             return ""
-        if not self.way:
-            return await super()._swap_weights(folder)
         with moved_away(folder) as away:
-            return await super()._swap_weights(away if self.way == "moved" else folder)
+            return await super()._in_workers(method, away if self.way == "moved" else folder)
 
 
 @dataclass
